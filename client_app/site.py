@@ -1,0 +1,119 @@
+"""Who this hospital is and where its data and state lie, from the node configuration that the hospital itself wrote.
+
+Two kinds never mix: a simulated site is a share of one data set and draws from the run's seed; a deployed hospital
+owns its folder and draws from the operating system, whatever seed a server sends.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.datasets.sites import load_own_folder, load_site
+from flwr.app import Context
+
+from federation.config import Configuration, DataConfig
+from federation.datasets.image_set import Dataset
+from federation.errors import SiteError, SiteErrorCode
+from federation.records.answers import is_hospital_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSite:
+    """A share of a data set that plays a hospital.
+
+    Attributes:
+        hospital_id: its name.
+        data: which data set.
+        partition: its share, counted from 0.
+        partitions: number of shares.
+        seed: the run's seed.
+        state_dir: where its log lies.
+    """
+
+    hospital_id: str
+    data: DataConfig
+    partition: int
+    partitions: int
+    seed: int
+    state_dir: Path
+
+    def load(self) -> Dataset:
+        """Return this site's share; loaded once per process."""
+        return load_site(self.data, site=self.partition, sites=self.partitions, seed=self.seed)
+
+    def training_seed(self, requested: int) -> int:
+        """Return the seed for shuffling and augmentation: the one the server asks for."""
+        return requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedHospital:
+    """A hospital that reads its own folder.
+
+    Attributes:
+        hospital_id: the name under which the coordinator knows it.
+        data: its data set, `root` being its own folder.
+        state_dir: the volume that holds its log.
+    """
+
+    hospital_id: str
+    data: DataConfig
+    state_dir: Path
+
+    def load(self) -> Dataset:
+        """Return the whole folder, split once and for all; loaded once per process."""
+        return load_own_folder(self.data, seed=0)
+
+    def training_seed(self, requested: int) -> int:
+        """Return a seed from the operating system: a server that knew the order of images could learn from it."""
+        del requested
+        return secrets.randbits(63)
+
+
+Site = SimulatedSite | DeployedHospital
+
+
+def identify_site(context: Context, configuration: Configuration) -> Site:
+    """Return the site that `context.node_config` describes.
+
+    Keys: `partition-id` and `num-partitions` make a simulated site (a simulation sets them), `hospital-id` a deployed
+    hospital; `data-root` and `state-dir` are absolute folders and win over the run configuration.
+
+    Raises:
+        SiteError: neither is given, or a value has the wrong type.
+    """
+    node = context.node_config
+    data = _with_own_root(configuration.data, node.get("data-root"))
+    if "partition-id" not in node:
+        name = _require_id(node.get("hospital-id"))
+        state_dir = Path(str(node.get("state-dir", Path.home() / ".aegis")))
+        return DeployedHospital(hospital_id=name, data=data, state_dir=state_dir)
+    partition, partitions = node["partition-id"], node.get("num-partitions")
+    if type(partition) is not int or type(partitions) is not int:
+        raise SiteError(
+            SiteErrorCode.CONFIGURATION, f"Expected integers partition-id={partition!r}, num-partitions={partitions!r}."
+        )
+    run = configuration.run
+    return SimulatedSite(
+        hospital_id=_require_id(node.get("hospital-id", f"hospital-{partition:03d}")),
+        data=data,
+        partition=partition,
+        partitions=partitions,
+        seed=run.seed,
+        state_dir=Path(str(node.get("state-dir", Path(run.root) / run.name / "sites"))),
+    )
+
+
+def _with_own_root(data: DataConfig, root: object) -> DataConfig:
+    return data if root is None else data.model_copy(update={"root": str(root)})
+
+
+def _require_id(name: object) -> str:
+    if not isinstance(name, str) or not is_hospital_id(name):
+        raise SiteError(
+            SiteErrorCode.CONFIGURATION,
+            f"Expected hospital-id={name!r} in the node configuration as letters, digits, '.', '_' and '-'.",
+        )
+    return name

@@ -1,0 +1,35 @@
+"""The hospital's own log: JSON lines on its own volume. It may hold details; it is never sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from pathlib import Path
+
+_LOGGER = logging.getLogger("aegis.client")
+
+
+def log_task(folder: Path, hospital_id: str, event: str, **fields: object) -> None:
+    """Append one line about a finished task to `<folder>/<hospital_id>.log`, mode 0600."""
+    _append(folder / f"{hospital_id}.log", {"event": event, **fields})
+
+
+def log_failure(folder: Path, hospital_id: str, code: int, error: BaseException) -> None:
+    """Append the full story of `error` to `<folder>/<hospital_id>.log`; only `code` is told to anyone else."""
+    story = "".join(traceback.format_exception(error))
+    _append(folder / f"{hospital_id}.log", {"event": "failure", "code": code, "error": str(error), "traceback": story})
+
+
+def _append(path: Path, entry: dict[str, object]) -> None:
+    """Write one line; a log that cannot be written costs a warning without details, never the task."""
+    line = json.dumps({"time": round(time.time(), 3), **entry}, default=str)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch(mode=0o600)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        _LOGGER.warning("The local log cannot be written (errno %s).", error.errno)

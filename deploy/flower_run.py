@@ -1,0 +1,179 @@
+"""A `flwr run` simulation that is ours from start to end: own SuperLink, own home, own port, and a true exit status.
+
+`flwr run --stream` exits with 0 even when the run failed, and its background SuperLink outlives it and captures later
+runs of other checkouts. Here the SuperLink is a child process that ends with the block, and the status is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import tomli_w
+
+from federation.errors import RunFailedError
+
+_OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+_START_LIMIT_S = 90.0
+_POLL_S = 0.2
+
+
+class LocalFlower:
+    """A SuperLink for simulations on a free loopback port; use it as a context manager."""
+
+    def __init__(self, home: Path) -> None:
+        """Keep all of Flower's files below `home`."""
+        self._home = home.absolute()
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {**os.environ, **_OFFLINE, "FLWR_HOME": str(self._home)}
+        self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+    def __enter__(self) -> Self:
+        """Start the SuperLink and wait until it answers.
+
+        Raises:
+            RunFailedError: it does not, with the place of its log.
+        """
+        self._home.mkdir(parents=True, exist_ok=True)
+        connection = {"default": "aegis", "aegis": {"address": f"127.0.0.1:{self._port}", "insecure": True}}
+        (self._home / "config.toml").write_text(tomli_w.dumps({"superlink": connection}), encoding="utf-8")
+        command = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(self._port)]
+        with (self._home / "superlink.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._wait_until_healthy(self._process)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the SuperLink and every process it started."""
+        if self._process is not None:
+            _end_tree(self._process.pid)
+            self._process.wait()
+
+    def run(
+        self,
+        app: Path,
+        run_config: Mapping[str, Any],
+        *,
+        hospitals: int,
+        actors: int,
+        on_line: Callable[[str], None],
+    ) -> None:
+        """Run the Flower app at `app` to its end.
+
+        Args:
+            app: folder with the `pyproject.toml` of the app.
+            run_config: dotted keys and scalars that override the app's own configuration.
+            hospitals: number of simulated nodes.
+            actors: hospitals that compute at the same time, one CPU each.
+            on_line: called with every line of the run's output.
+
+        Raises:
+            RunFailedError: Flower refused the run, or it did not end as completed.
+        """
+        override = self._home / "run-config.toml"
+        override.write_text(tomli_w.dumps(_nest(run_config)), encoding="utf-8")
+        federation = f"num-supernodes={hospitals} client-resources-num-cpus=1 init-args-num-cpus={actors}"
+        command = ["flwr", "run", str(app.absolute()), "aegis", "--stream", "--federation-config", federation]
+        with subprocess.Popen(
+            [*command, "--run-config", str(override)],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                on_line(line.rstrip("\n"))
+        if process.returncode:
+            raise RunFailedError(f"flwr run refused the run (exit status {process.returncode}); see the lines above.")
+        self._require_completed()
+
+    def _require_completed(self) -> None:
+        """Ask how the newest run ended."""
+        listing = subprocess.run(
+            ["flwr", "list", "aegis", "--format", "json"],  # noqa: S607 - found on the PATH of this environment
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            newest = json.loads(listing.stdout)["runs"][0]
+        except (ValueError, KeyError, IndexError) as error:
+            raise RunFailedError(f"The status of the run is unknown: {listing.stdout or listing.stderr}") from error
+        if newest["status"] != "finished:completed":
+            raise RunFailedError(f"Expected the run to end as finished:completed, found {newest['status']}.")
+
+    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + _START_LIMIT_S
+        while time.monotonic() < end and process.poll() is None:
+            if _answers(f"http://127.0.0.1:{self._port}/health"):
+                return
+            time.sleep(_POLL_S)
+        _end_tree(process.pid)
+        raise RunFailedError(f"Flower's SuperLink did not start; its log: {self._home / 'superlink.log'}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - loopback
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _end_tree(pid: int) -> None:
+    """Terminate a process and its descendants, then kill what is left."""
+    try:
+        root = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    family = [*root.children(recursive=True), root]
+    for process in family:
+        _signal(process.terminate)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    for process in alive:
+        _signal(process.kill)
+
+
+def _signal(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except psutil.NoSuchProcess:
+        return
+
+
+def _nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for dotted, value in flat.items():
+        table, key = dotted.split(".", maxsplit=1)
+        nested.setdefault(table, {})[key] = value
+    return nested

@@ -1,0 +1,48 @@
+"""How every subcommand ends: a summary for people or machines; exit codes 0 good, 1 failed, 2 wrong usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from federation.errors import ConfigurationError
+from server_app.run_folder import RunFolder
+from server_app.summary import Summary
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn a `ConfigurationError` of the block into its text and exit code 2."""
+    try:
+        yield
+    except ConfigurationError as error:
+        Console(stderr=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+
+
+def finish(folder: RunFolder, *, as_json: bool, failed: bool) -> NoReturn:
+    """Print the summary of the run in `folder`, if it got that far, and exit with 0 or 1."""
+    text = folder.summary.read_text(encoding="utf-8") if folder.summary.is_file() else ""
+    if as_json:
+        typer.echo(text or "{}")
+    elif text:
+        typer.echo(describe(Summary.model_validate_json(text), folder))
+    raise typer.Exit(1 if failed else 0)
+
+
+def describe(summary: Summary, folder: RunFolder) -> str:
+    """Return the summary in a few lines."""
+    lines = [f"{summary.run}: {summary.status.value}, version {summary.model_version}"]
+    if summary.final:
+        auroc = "-" if summary.final.auroc is None else f"{summary.final.auroc:.3f}"
+        lines.append(f"accuracy {summary.final.accuracy:.3f}  AUROC {auroc}  on {summary.final.examples} images")
+    if summary.worst_hospital:
+        worst = summary.per_hospital[summary.worst_hospital].accuracy
+        lines.append(f"worst hospital {summary.worst_hospital}: accuracy {worst:.3f}")
+    if summary.silent_hospitals:
+        lines.append(f"contributed nothing: {', '.join(summary.silent_hospitals)}")
+    return "\n".join([*lines, f"report: {folder.report}"])

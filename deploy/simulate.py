@@ -1,0 +1,110 @@
+"""`aegis simulate`: one federation on this machine, on the virtual clock or through `flwr run`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from client_app.main import app as client_app
+from deploy.flower_run import LocalFlower
+from deploy.outcome import finish, usage_errors
+from deploy.progress import RunProgress
+from deploy.settings import load_configuration
+from federation.config import Configuration, flatten
+from federation.errors import AegisError, ConfigurationError
+from server_app.run_folder import RunFolder
+from server_app.simulation.run import simulate
+from server_app.simulation.timing import SiteTiming
+from server_app.summary import Summary
+
+
+def simulate_command(  # noqa: PLR0913 - one parameter per option
+    hospitals: Annotated[int, typer.Option(help="Number of simulated hospitals.", min=1)] = 6,
+    engine: Annotated[
+        str, typer.Option(help="virtual (one process, virtual clock) or flower (`flwr run`).")
+    ] = "virtual",
+    name: Annotated[str | None, typer.Option(help="Name of the run; the same as --set run.name=...")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="table.key=value, repeatable.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with configuration tables.")] = None,
+    app: Annotated[Path, typer.Option(help="Folder of the Flower app.")] = Path(),
+    train_seconds: Annotated[float, typer.Option(help="Virtual seconds of a training task.", min=0)] = 60.0,
+    slow: Annotated[list[str] | None, typer.Option(help="INDEX=FACTOR: that hospital is so many times slower.")] = None,
+    fidelity: Annotated[bool, typer.Option(help="Serialize every message as deployment does.")] = False,
+    resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")] = False,
+) -> None:
+    """Simulate a federation on this machine and write its run folder."""
+    with usage_errors():
+        overrides = {"run.name": name, "run.hospitals": hospitals, "run.resume": resume or None}
+        configuration = load_configuration(app, config, assign or [], **overrides)
+        timings = make_timings(hospitals, train_seconds, slow or [])
+        if engine not in ("virtual", "flower"):
+            raise ConfigurationError(f"Expected --engine virtual or flower, found {engine!r}.")
+    folder = RunFolder.of(configuration.run)
+    console = Console(stderr=True)
+    watcher: AbstractContextManager[Any] = nullcontext()
+    if not as_json:
+        watcher = RunProgress(folder.events, configuration.aggregation.rounds, console)
+    try:
+        with watcher:
+            if engine == "virtual":
+                simulate(configuration, client_app, timings, fidelity=fidelity)
+            else:
+                run_with_flower(app, configuration, hospitals, console if not as_json else None)
+    except ConfigurationError as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+    except AegisError as error:
+        console.print(str(error), style="red", markup=False)
+        finish(folder, as_json=as_json, failed=True)
+    finish(folder, as_json=as_json, failed=False)
+
+
+def make_timings(hospitals: int, train_seconds: float, slow: Sequence[str]) -> list[SiteTiming]:
+    """Return one timing per hospital.
+
+    Args:
+        hospitals: how many.
+        train_seconds: virtual seconds of a training task at normal speed.
+        slow: texts `INDEX=FACTOR`.
+
+    Raises:
+        ConfigurationError: a text is not of that form, or names no hospital.
+    """
+    timings = [SiteTiming(train_s=train_seconds, evaluate_s=train_seconds / 12)] * hospitals
+    for text in slow:
+        index, _, factor = text.partition("=")
+        try:
+            number, times = int(index), float(factor)
+        except ValueError:
+            raise ConfigurationError(f"Expected --slow INDEX=FACTOR, found {text!r}.") from None
+        if not 0 <= number < hospitals or not times > 0:
+            raise ConfigurationError(
+                f"Expected --slow with an index below {hospitals} and a factor > 0, found {text!r}."
+            )
+        timings[number] = timings[number].slower(times)
+    return timings
+
+
+def run_with_flower(app: Path, configuration: Configuration, hospitals: int, console: Console | None) -> Summary:
+    """Run the app at `app` through `flwr run` with an own SuperLink and return its summary.
+
+    Raises:
+        RunFailedError: the run did not complete.
+    """
+
+    def show(line: str) -> None:
+        if console is not None:
+            console.print(line, markup=False, highlight=False)
+
+    with tempfile.TemporaryDirectory(prefix="aegis-flower-") as home, LocalFlower(Path(home)) as flower:
+        actors = max(1, min(hospitals, os.cpu_count() or 1))
+        flower.run(app, flatten(configuration), hospitals=hospitals, actors=actors, on_line=show)
+    return Summary.model_validate_json(RunFolder.of(configuration.run).summary.read_text())

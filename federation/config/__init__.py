@@ -1,0 +1,23 @@
+"""The run configuration: frozen pydantic tables (`tables`), parsed once from Flower's flat dictionary (`parsing`)."""
+
+from federation.config.parsing import describe_keys, flatten, parse_configuration
+from federation.config.tables import (
+    AggregationConfig,
+    Configuration,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "AggregationConfig",
+    "Configuration",
+    "DataConfig",
+    "ModelConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "describe_keys",
+    "flatten",
+    "parse_configuration",
+]

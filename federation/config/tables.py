@@ -1,0 +1,181 @@
+"""The tables of the run configuration: every key, its type, its bounds, its default and what it does.
+
+`docs/configuration.md` is generated from this file, so each field's description is written for its reader. TOML knows
+no null: an empty string or a zero says "not set" where a description says so. Defaults stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Table(BaseModel):
+    """A frozen table with kebab-case keys; unknown keys, loose types, infinities and NaN are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, alias_generator=_kebab, populate_by_name=True
+    )
+
+
+class DataConfig(Table):
+    """Which images, and how a simulation divides them among hospitals."""
+
+    name: str = Field(
+        "phantom",
+        description="`phantom` (built in), a 2-D MedMNIST name such as `pneumoniamnist`, `folder` (one subfolder per "
+        "class with PNG or JPEG files) or `npz` (MedMNIST layout, or `images` and `labels`).",
+    )
+    root: str = Field(
+        "",
+        description="Absolute folder (or NPZ file) with the data. Empty: MedMNIST is downloaded by the medmnist "
+        "package into its own folder. A hospital's `data-root` in its node configuration wins.",
+    )
+    partition: Literal["iid", "dirichlet", "classes", "quantity", "by-file"] = Field(
+        "dirichlet",
+        description="How a simulation divides the data. `by-file`: each subfolder (or NPZ file) of `data.root` is one "
+        "hospital; a deployed hospital always reads its own folder whole.",
+    )
+    dirichlet_alpha: float = Field(
+        0.5, gt=0, description="Concentration of `dirichlet`: the smaller, the more each hospital differs in classes."
+    )
+    classes_per_hospital: int = Field(5, ge=1, description="Most classes that one hospital holds under `classes`.")
+    quantity_exponent: float = Field(
+        1.0, ge=0, description="Under `quantity`, hospital k gets a share proportional to 1/(k+1)^exponent."
+    )
+    min_examples: int = Field(1, ge=1, description="Fewest images every hospital must get in each of its three splits.")
+    validation_fraction: float = Field(
+        0.1, gt=0, lt=1, description="Share held out for validation where the data brings no split of its own."
+    )
+    test_fraction: float = Field(
+        0.2, gt=0, lt=1, description="Share held out for testing where the data brings no split of its own."
+    )
+    site_shift: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Strength of a fixed intensity shift (gain and offset) per simulated hospital, as different "
+        "scanners would give; 0 leaves the images alone.",
+    )
+    phantom_examples: int = Field(3000, ge=60, description="Images that `phantom` makes, all hospitals together.")
+    phantom_classes: int = Field(4, ge=2, le=8, description="Classes of `phantom`.")
+    phantom_difficulty: float = Field(
+        0.4, ge=0, le=1, description="0: lesions are obvious; 1: nearly drowned in noise."
+    )
+
+    @model_validator(mode="after")
+    def _leave_something_to_train_on(self) -> Self:
+        held_out = self.validation_fraction + self.test_fraction
+        if held_out >= 1:
+            raise ValueError(f"Expected validation-fraction + test-fraction = {held_out:g} < 1.")
+        return self
+
+
+class ModelConfig(Table):
+    """Which network is trained; input shape and number of classes come from the data."""
+
+    name: Literal["cnn", "mlp", "resnet18"] = Field(
+        "cnn",
+        description="`cnn`: three convolutions and a 512-unit layer; `mlp`: one hidden layer; `resnet18`: 28-pixel "
+        "stem and GroupNorm, so that no batch statistics are shared.",
+    )
+    hidden_units: int = Field(64, ge=1, description="Width of the hidden layer of `mlp`.")
+
+
+class TrainingConfig(Table):
+    """What a hospital does with a model it receives."""
+
+    optimizer: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimizer; its state never leaves.")
+    learning_rate: float = Field(1e-3, gt=0, description="Local learning rate.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of `sgd`; ignored by the others.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay.")
+    local_epochs: int = Field(1, ge=1, description="Passes over the hospital's training split per update (E).")
+    batch_size: int = Field(64, ge=1, description="Images per local step (B); the last batch may be smaller.")
+    augmentation: Literal["none", "shift", "shift-flip"] = Field(
+        "none",
+        description="`shift`: random translation by up to two pixels; `shift-flip`: also mirrored left to right.",
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="Where to train; `auto` takes CUDA, then MPS, then the CPU."
+    )
+    threads: int = Field(
+        1,
+        ge=0,
+        description="CPU threads per training task. The number changes float rounding, so a fixed one keeps results "
+        "identical between engines and machines; 0 leaves torch's own choice.",
+    )
+
+
+class AggregationConfig(Table):
+    """When the server applies updates, and how much each one weighs."""
+
+    rule: Literal["fedavg"] = Field("fedavg", description="`fedavg`: apply when all sampled hospitals have answered.")
+    rounds: int = Field(5, ge=1, description="Model versions to make before the run ends.")
+    sample_fraction: float = Field(1.0, gt=0, le=1, description="Share of the hospitals sampled per round.")
+    sample_count: int = Field(0, ge=0, description="Hospitals sampled per round; 0 uses `sample-fraction`.")
+    weighting: Literal["examples", "uniform", "sqrt"] = Field(
+        "examples", description="Size factor of an update: number of training images, 1, or its square root."
+    )
+    deadline_s: float = Field(0.0, ge=0, description="Longest round in seconds; 0 waits for every sampled hospital.")
+    min_updates: int = Field(1, ge=1, description="Fewest accepted updates that make a new version.")
+    max_empty_rounds: int = Field(3, ge=1, description="Rounds in a row without enough updates before the run fails.")
+
+
+class RunConfig(Table):
+    """Name, place, seed and length of a run, and what it waits for."""
+
+    name: str = Field("run", description="Name of the run's folder below `run.root`.")
+    root: str = Field("runs", description="Folder of all runs; relative to where the SuperLink was started.")
+    seed: int = Field(0, ge=0, description="Seed of a simulation. A deployed hospital ignores it.")
+    resume: bool = Field(False, description="Go on from the newest checkpoint of the run with this name.")
+    hospitals: int = Field(
+        0, ge=0, description="Hospitals to wait for; 0 takes those connected once their number has settled."
+    )
+    hospital_ids: str = Field(
+        "", description="Comma-separated ids of the configured hospitals; empty: those that enrol are the configured."
+    )
+    min_hospitals: int = Field(1, ge=1, description="Fewest hospitals to start with when `wait-s` has passed.")
+    wait_s: float = Field(120.0, gt=0, description="Longest wait for hospitals at the start, in seconds.")
+    evaluate_every: int = Field(1, ge=0, description="Evaluate every n versions; 0: only at the end.")
+    central_evaluation: bool = Field(
+        True, description="Evaluate on the server. A simulation tests on the union of the hospitals' test splits."
+    )
+    hospital_evaluation: bool = Field(
+        True,
+        description="Ask every hospital for accuracy and AUROC on its own validation split (test split at the end); "
+        "they leave the hospital without noise.",
+    )
+    keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints that are kept.")
+    allow_silent_hospitals: bool = Field(
+        False, description="Count the run as good even when a configured hospital contributed nothing."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _be_one_folder(cls, name: str) -> str:
+        if not _RUN_NAME.fullmatch(name):
+            raise ValueError(f"Expected a folder name of letters, digits, '.', '_' and '-', found {name!r}.")
+        return name
+
+    @property
+    def configured_ids(self) -> tuple[str, ...]:
+        """The configured hospital ids in sorted order, without blanks; empty when none are named."""
+        return tuple(sorted({part.strip() for part in self.hospital_ids.split(",") if part.strip()}))
+
+
+class Configuration(Table):
+    """All tables of one run."""
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    aggregation: AggregationConfig = Field(default_factory=AggregationConfig)
+    run: RunConfig = Field(default_factory=RunConfig)

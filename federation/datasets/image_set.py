@@ -1,0 +1,101 @@
+"""The shape that every data set takes in memory, whatever it was read from: the vocabulary of `federation.datasets`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Task(StrEnum):
+    """What is predicted: one class per image, or any number of labels."""
+
+    MULTICLASS = "multiclass"
+    MULTILABEL = "multilabel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInfo:
+    """What a model must know about a data set before it sees an image.
+
+    Attributes:
+        name: the data set's name.
+        task: what is predicted.
+        class_names: one name per class or label.
+        channels: 1 (grey) or 3 (RGB).
+        height: image height in pixels.
+        width: image width in pixels.
+    """
+
+    name: str
+    task: Task
+    class_names: tuple[str, ...]
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def classes(self) -> int:
+        """The number of classes (or labels)."""
+        return len(self.class_names)
+
+    @property
+    def label_digest(self) -> str:
+        """Sha256 of the class names in their order, shortened: parties compare labels without sending them."""
+        return hashlib.sha256("\x1f".join(self.class_names).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSet:
+    """Images and labels of one split.
+
+    Attributes:
+        images: uint8, shape (N, C, H, W).
+        labels: int64, shape (N,) class indices, or (N, L) of 0 and 1 for several labels.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return int(self.images.shape[0])
+
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> ImageSet:
+        """Return the images at `indices`, in that order."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        return ImageSet(images=self.images[chosen], labels=self.labels[chosen])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> ImageSet:
+        """Return all images of `parts`, in order."""
+        return ImageSet(
+            images=np.concatenate([part.images for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A data set, or one hospital's part of it: three disjoint splits.
+
+    Attributes:
+        info: what the images and labels are.
+        train: images to learn from.
+        validation: images to look at during a run.
+        test: images to look at once it has ended.
+    """
+
+    info: DatasetInfo
+    train: ImageSet
+    validation: ImageSet
+    test: ImageSet
+
+    def map_splits(self, change: Callable[[ImageSet], ImageSet]) -> Dataset:
+        """Return the data set with `change(split)` in place of each split."""
+        return replace(self, train=change(self.train), validation=change(self.validation), test=change(self.test))

@@ -1,0 +1,125 @@
+"""The errors and codes that parties raise or exchange: what was expected, what was found, what to do.
+
+Two kinds of failure never mix: an exception stays inside the process (its text may hold paths or data), a code
+crosses the wire (it is one of a fixed list and derived from nothing private).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class AegisError(Exception):
+    """Base of every error this project raises on purpose; its text is for the person at this machine only."""
+
+
+class ConfigurationError(AegisError):
+    """A key, a type or a value of the configuration is not what it must be."""
+
+
+class DataError(AegisError):
+    """A data set is missing, damaged, or not of the kind that was asked for."""
+
+
+class PartitionError(AegisError):
+    """A data set cannot be divided among hospitals as requested."""
+
+
+class ModelError(AegisError):
+    """A model does not exist, or does not fit the data or the parameters it is given."""
+
+
+class CheckpointError(AegisError):
+    """A checkpoint is damaged, foreign, or belongs to another configuration."""
+
+
+class RunFailedError(AegisError):
+    """A run ended without the result it was started for."""
+
+
+class RefusalCode(StrEnum):
+    """Why a server refused or lost one update. Counted in `summary.json` under `refused`."""
+
+    MALFORMED = "malformed"
+    WRONG_PROTOCOL = "wrong-protocol"
+    WRONG_NAMES = "wrong-names"
+    WRONG_SHAPE = "wrong-shape"
+    WRONG_DTYPE = "wrong-dtype"
+    NON_FINITE = "non-finite"
+    NO_EXAMPLES = "no-examples"
+    WRONG_VERSION = "wrong-version"
+    WRONG_HOSPITAL = "wrong-hospital"
+    UNKNOWN_NODE = "unknown-node"
+    UNKNOWN_MESSAGE = "unknown-message"
+    DUPLICATE_REPLY = "duplicate-reply"
+    LATE_REPLY = "late-reply"
+    SITE_ERROR = "site-error"
+    NODE_LOST = "node-lost"
+    DUPLICATE_HOSPITAL = "duplicate-hospital"
+    DATA_MISMATCH = "data-mismatch"
+    ROUND_TOO_SMALL = "round-too-small"
+
+
+class RefusalError(AegisError):
+    """A reply that the server does not use.
+
+    Attributes:
+        code: the kind of refusal.
+        reason: the code, or for a site's own error also which one: what is counted and reported.
+        detail: what was expected and what was found.
+    """
+
+    def __init__(self, code: RefusalCode, detail: str, *, reason: str = "") -> None:
+        """Build the refusal from its `code` and a `detail` that says what was expected and found."""
+        super().__init__(f"{code.value}: {detail}")
+        self.code = code
+        self.reason = reason or code.value
+        self.detail = detail
+
+
+class SiteErrorCode(IntEnum):
+    """Everything a hospital ever says about a failure: the code and its fixed sentence, nothing else.
+
+    Flower keeps 0 to 99 for itself, so ours start at 100.
+    """
+
+    INTERNAL = 100
+    PROTOCOL = 101
+    PLAN_REFUSED = 102
+    DATA_UNAVAILABLE = 103
+    MODEL_MISMATCH = 104
+    TRAINING_FAILED = 105
+    NON_FINITE_UPDATE = 106
+    EMPTY_SPLIT = 107
+    CONFIGURATION = 108
+
+    @property
+    def sentence(self) -> str:
+        """The fixed text sent beside the code."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    SiteErrorCode.INTERNAL: "The hospital could not answer; its local log says why.",
+    SiteErrorCode.PROTOCOL: "The message does not follow the protocol this hospital speaks.",
+    SiteErrorCode.PLAN_REFUSED: "The training plan was refused.",
+    SiteErrorCode.DATA_UNAVAILABLE: "The hospital's data could not be read.",
+    SiteErrorCode.MODEL_MISMATCH: "The model does not fit this hospital's model or data.",
+    SiteErrorCode.TRAINING_FAILED: "Local training did not finish.",
+    SiteErrorCode.NON_FINITE_UPDATE: "Local training diverged; nothing was released.",
+    SiteErrorCode.EMPTY_SPLIT: "The hospital has no data in the split that was asked for.",
+    SiteErrorCode.CONFIGURATION: "The configuration was refused.",
+}
+
+
+class SiteError(AegisError):
+    """A failure at a hospital, with the code that may leave it.
+
+    Attributes:
+        code: the only part of this error that crosses the wire.
+    """
+
+    def __init__(self, code: SiteErrorCode, detail: str) -> None:
+        """Build the error from the public `code` and a `detail` that stays in the hospital's log."""
+        super().__init__(detail)
+        self.code = code

@@ -1,0 +1,74 @@
+"""Model parameters as named CPU tensors, and the checks that every set of parameters passes before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from federation.errors import RefusalCode, RefusalError
+
+Parameters = dict[str, Tensor]
+
+
+def read_parameters(model: nn.Module) -> Parameters:
+    """Return a CPU copy of all parameters and buffers of `model`, in the order of its state dict."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
+
+
+def write_parameters(model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    """Copy `parameters` into `model`, which must have the same names and shapes."""
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            value.copy_(parameters[name])
+
+
+def subtract(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Parameters:
+    """Return `left - right` per name."""
+    return {name: value - right[name] for name, value in left.items()}
+
+
+def is_finite(parameters: Mapping[str, Tensor]) -> bool:
+    """Return whether no value is NaN or infinite.
+
+    A float64 sum of float32 values cannot overflow, and NaN and infinity survive every sum: one pass, no mask.
+    """
+    return all(math.isfinite(float(value.sum(dtype=torch.float64))) for value in parameters.values())
+
+
+def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Check that `found` has the names, shapes and dtypes of `expected` and only finite values.
+
+    Raises:
+        RefusalError: naming what was expected and found; checked in the order names, shapes, dtypes, values.
+    """
+    if list(found) != list(expected):
+        missing, extra = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+        raise RefusalError(
+            RefusalCode.WRONG_NAMES,
+            f"Expected {len(expected)} tensors, found {len(found)}; missing {missing[:5]}, not known {extra[:5]}"
+            f"{'' if missing or extra else ', order differs'}.",
+        )
+    for name, value in found.items():
+        like = expected[name]
+        if value.shape != like.shape:
+            raise RefusalError(
+                RefusalCode.WRONG_SHAPE, f"Expected {name} of shape {tuple(like.shape)}, found {tuple(value.shape)}."
+            )
+        if value.dtype != like.dtype:
+            raise RefusalError(RefusalCode.WRONG_DTYPE, f"Expected {name} of {like.dtype}, found {value.dtype}.")
+    if not is_finite(found):
+        bad = [name for name, value in found.items() if not is_finite({name: value})]
+        raise RefusalError(RefusalCode.NON_FINITE, f"Expected finite values, found NaN or infinity in {bad[:5]}.")
+
+
+def digest(parameters: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of all values, names and shapes: equal digests mean identical parameters."""
+    sha = hashlib.sha256()
+    for name, value in parameters.items():
+        sha.update(f"{name}|{tuple(value.shape)}|{value.dtype}|".encode())
+        sha.update(value.contiguous().numpy().tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,199 @@
+"""What a hospital answers: a model update, scores, or who it is. Nothing else ever leaves it but an error code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+
+from federation.datasets.image_set import DatasetInfo, Task
+from federation.errors import RefusalCode, RefusalError
+from federation.metrics import Scores
+from federation.parameters import Parameters
+from federation.records.fields import (
+    ARRAYS,
+    CONFIG,
+    METRICS,
+    PROTOCOL_VERSION,
+    arrays_of,
+    config_of,
+    integer_of,
+    metrics_of,
+    share_of,
+    text_of,
+)
+from federation.records.tensors import decode_parameters, encode_parameters
+
+_HOSPITAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUpdate:
+    """What a hospital answers to a `TrainingTask`.
+
+    Attributes:
+        hospital_id: who answers.
+        model_version: the version it started from.
+        examples: training images it used.
+        update: parameters after local training minus parameters received.
+    """
+
+    hospital_id: str
+    model_version: int
+    examples: int
+    update: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HospitalScores:
+    """What a hospital answers to an `EvaluationTask`; its loss never leaves."""
+
+    hospital_id: str
+    model_version: int
+    split: str
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """How a hospital introduces itself: its id, what its data looks like, and how many images it trains on.
+
+    Attributes:
+        hospital_id: the name under which the coordinator knows it.
+        examples: training images.
+        task: what its labels are.
+        classes: number of classes.
+        channels: channels of its images.
+        height: image height in pixels.
+        width: image width in pixels.
+        label_digest: sha256 of the class names, so that different label orders are noticed.
+    """
+
+    hospital_id: str
+    examples: int
+    task: Task
+    classes: int
+    channels: int
+    height: int
+    width: int
+    label_digest: str
+
+
+def encode_model_update(answer: ModelUpdate) -> RecordDict:
+    """Return the records of `answer`."""
+    return RecordDict(
+        {
+            ARRAYS: encode_parameters(answer.update),
+            CONFIG: _answer_config(answer.hospital_id, answer.model_version),
+            METRICS: MetricRecord({"examples": answer.examples}),
+        }
+    )
+
+
+def decode_model_update(content: RecordDict) -> ModelUpdate:
+    """Return the update in `content`, its tensors not yet compared with the model's.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    config = config_of(content)
+    examples = integer_of(metrics_of(content), "examples")
+    if examples < 1:
+        raise RefusalError(RefusalCode.NO_EXAMPLES, f"Expected at least 1 training image, found {examples}.")
+    return ModelUpdate(
+        hospital_id=hospital_id_of(config),
+        model_version=integer_of(config, "model-version"),
+        examples=examples,
+        update=decode_parameters(arrays_of(content)),
+    )
+
+
+def encode_hospital_scores(answer: HospitalScores) -> RecordDict:
+    """Return the records of `answer`, without its loss."""
+    metrics: dict[str, Any] = {"examples": answer.scores.examples, "accuracy": answer.scores.accuracy}
+    if answer.scores.auroc is not None:
+        metrics["auroc"] = answer.scores.auroc
+    config = _answer_config(answer.hospital_id, answer.model_version)
+    config["split"] = answer.split
+    return RecordDict({CONFIG: config, METRICS: MetricRecord(metrics)})
+
+
+def decode_hospital_scores(content: RecordDict) -> HospitalScores:
+    """Return the scores in `content`.
+
+    Raises:
+        RefusalError: it does not follow the protocol, or a score lies outside [0, 1].
+    """
+    config, metrics = config_of(content), metrics_of(content)
+    scores = Scores(
+        accuracy=share_of(metrics, "accuracy"),
+        auroc=share_of(metrics, "auroc") if "auroc" in metrics else None,
+        loss=None,
+        examples=integer_of(metrics, "examples"),
+    )
+    return HospitalScores(
+        hospital_id=hospital_id_of(config),
+        model_version=integer_of(config, "model-version"),
+        split=text_of(config, "split"),
+        scores=scores,
+    )
+
+
+def encode_enrolment(hospital_id: str, examples: int, info: DatasetInfo) -> RecordDict:
+    """Return the records with which a hospital introduces itself."""
+    config = ConfigRecord(
+        {
+            "protocol": PROTOCOL_VERSION,
+            "hospital-id": hospital_id,
+            "examples": examples,
+            "task": info.task.value,
+            "classes": info.classes,
+            "channels": info.channels,
+            "height": info.height,
+            "width": info.width,
+            "label-digest": info.label_digest,
+        }
+    )
+    return RecordDict({CONFIG: config})
+
+
+def decode_enrolment(content: RecordDict) -> Enrolment:
+    """Return the introduction in `content`.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    config = config_of(content)
+    task = text_of(config, "task")
+    if task not in set(Task):
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected a task of {[t.value for t in Task]}, found {task!r}.")
+    return Enrolment(
+        hospital_id=hospital_id_of(config),
+        examples=integer_of(config, "examples"),
+        task=Task(task),
+        classes=integer_of(config, "classes"),
+        channels=integer_of(config, "channels"),
+        height=integer_of(config, "height"),
+        width=integer_of(config, "width"),
+        label_digest=text_of(config, "label-digest"),
+    )
+
+
+def _answer_config(hospital_id: str, model_version: int) -> ConfigRecord:
+    return ConfigRecord({"protocol": PROTOCOL_VERSION, "hospital-id": hospital_id, "model-version": model_version})
+
+
+def is_hospital_id(name: str) -> bool:
+    """Return whether `name` can be a hospital's id: letters, digits, `.`, `_`, `-`, at most 64; safe as a file name."""
+    return _HOSPITAL_ID.fullmatch(name) is not None
+
+
+def hospital_id_of(config: Mapping[str, Any]) -> str:
+    """Return the hospital id in `config`."""
+    name = text_of(config, "hospital-id")
+    if not is_hospital_id(name):
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected a hospital id of letters, digits, '._-', found {name!r}.")
+    return name

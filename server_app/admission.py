@@ -1,0 +1,78 @@
+"""The checks that every reply passes before it can touch the model; each failure is a counted, named refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from federation.errors import RefusalCode, RefusalError, SiteErrorCode
+from federation.metrics import Scores
+from federation.parameters import require_like
+from federation.records.answers import HospitalScores, ModelUpdate
+from server_app.aggregation.rule import Update
+from server_app.dispatch import Dispatch
+from server_app.roster import Member
+
+_FLOWER_RAISED = 2
+_FLOWER_LIMIT = 100
+
+
+def admit_update(answer: ModelUpdate, dispatch: Dispatch, member: Member, like: Mapping[str, Tensor]) -> Update:
+    """Return the update that `answer` carries.
+
+    Args:
+        answer: what the hospital sent.
+        dispatch: the task it answers.
+        member: the hospital that was asked.
+        like: the global model's parameters, whose names, shapes and dtypes the update must have.
+
+    Raises:
+        RefusalError: with the code of the first check that fails.
+    """
+    _require_answer_to(dispatch, answer.hospital_id, answer.model_version)
+    if answer.examples > member.enrolment.examples:
+        raise RefusalError(
+            RefusalCode.MALFORMED, f"Expected at most {member.enrolment.examples} images, found {answer.examples}."
+        )
+    require_like(answer.update, like)
+    return Update(
+        hospital_id=answer.hospital_id,
+        base_version=answer.model_version,
+        examples=answer.examples,
+        parameters=answer.update,
+    )
+
+
+def admit_scores(answer: HospitalScores, dispatch: Dispatch) -> Scores:
+    """Return the scores that `answer` carries.
+
+    Raises:
+        RefusalError: they do not answer `dispatch`.
+    """
+    _require_answer_to(dispatch, answer.hospital_id, answer.model_version)
+    if answer.split != dispatch.split:
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected split {dispatch.split!r}, found {answer.split!r}.")
+    return answer.scores
+
+
+def refusal_of(error_code: int) -> RefusalError:
+    """Return the refusal for a reply that is an error: a site's own code, or a node that Flower lost."""
+    if error_code in set(SiteErrorCode):
+        site_code = SiteErrorCode(error_code)
+        reason = f"{RefusalCode.SITE_ERROR.value}:{site_code.name.lower().replace('_', '-')}"
+        return RefusalError(RefusalCode.SITE_ERROR, site_code.sentence, reason=reason)
+    if error_code == _FLOWER_RAISED or error_code >= _FLOWER_LIMIT:
+        return RefusalError(RefusalCode.SITE_ERROR, f"unknown: code {error_code}.")
+    return RefusalError(RefusalCode.NODE_LOST, f"Flower code {error_code}.")
+
+
+def _require_answer_to(dispatch: Dispatch, hospital_id: str, model_version: int) -> None:
+    if hospital_id != dispatch.hospital_id:
+        raise RefusalError(
+            RefusalCode.WRONG_HOSPITAL, f"Expected an answer of {dispatch.hospital_id!r}, found {hospital_id!r}."
+        )
+    if model_version != dispatch.model_version:
+        raise RefusalError(
+            RefusalCode.WRONG_VERSION, f"Expected model version {dispatch.model_version}, found {model_version}."
+        )

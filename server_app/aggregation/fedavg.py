@@ -1,0 +1,78 @@
+"""Federated averaging: sample hospitals, wait for all or the deadline, average (arXiv 1602.05629, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federation.config import AggregationConfig
+from federation.randomness import numpy_stream
+from server_app.aggregation.rule import NEVER, Update
+
+
+class FedAvg:
+    """The synchronous rule: one round is one sample of hospitals and at most one new version."""
+
+    def __init__(self, settings: AggregationConfig, *, seed: int, first_round: int) -> None:
+        """Build the rule.
+
+        Args:
+            settings: sample size and deadline.
+            seed: of the sampling; a round's sample depends on the seed and the number of the round only.
+            first_round: number of the first round, so that a resumed run samples as an unbroken one would.
+        """
+        self._settings = settings
+        self._seed = seed
+        self._round = first_round
+        self._open = False
+        self._outstanding: set[str] = set()
+        self._collected: dict[str, Update] = {}
+        self._deadline = NEVER
+
+    def choose(self, idle: Sequence[str], now: float) -> list[str]:
+        """Return the sample of a new round if none is open and any hospital is idle."""
+        if self._open or not idle:
+            return []
+        chosen = sample_hospitals(idle, self._settings, seed=self._seed, round_number=self._round)
+        self._open = True
+        self._outstanding = set(chosen)
+        self._deadline = now + self._settings.deadline_s if self._settings.deadline_s else NEVER
+        return chosen
+
+    def offer(self, update: Update) -> bool:
+        """Accept `update` if its hospital was sampled in the open round and has not answered yet."""
+        if update.hospital_id not in self._outstanding:
+            return False
+        self._outstanding.discard(update.hospital_id)
+        self._collected[update.hospital_id] = update
+        return True
+
+    def lose(self, hospital_id: str) -> None:
+        """Stop waiting for `hospital_id`."""
+        self._outstanding.discard(hospital_id)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether all sampled hospitals have answered or the deadline has passed."""
+        return self._open and (not self._outstanding or now >= self._deadline)
+
+    def next_deadline(self) -> float:
+        """Return the end of the open round."""
+        return self._deadline if self._open else NEVER
+
+    def take(self) -> list[Update]:
+        """Return the round's updates sorted by hospital id and close the round."""
+        updates = [self._collected[name] for name in sorted(self._collected)]
+        self._open, self._deadline = False, NEVER
+        self._outstanding, self._collected = set(), {}
+        self._round += 1
+        return updates
+
+
+def sample_hospitals(
+    hospitals: Sequence[str], settings: AggregationConfig, *, seed: int, round_number: int
+) -> list[str]:
+    """Return a uniform sample without replacement, sorted, of `sample-count` or else `sample-fraction` hospitals."""
+    wanted = settings.sample_count or max(1, round(settings.sample_fraction * len(hospitals)))
+    if wanted >= len(hospitals):
+        return sorted(hospitals)
+    stream = numpy_stream(seed, "sampling", round_number)
+    return sorted(stream.choice(sorted(hospitals), size=wanted, replace=False).tolist())

@@ -1,0 +1,105 @@
+"""Checkpoints: one file per model version that holds parameters, progress and configuration, replaced atomically.
+
+A version exists when its file has its final name; everything before that is as if it had never happened. So a run
+killed at any point resumes at the last complete version, and no update is applied twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+
+from federation.config import Configuration, flatten
+from federation.durable import write_durably
+from federation.errors import CheckpointError
+from federation.parameters import Parameters, digest
+from server_app.progress import Progress
+
+_FORMAT = "aegis-checkpoint-1"
+_MAY_CHANGE = frozenset(
+    {
+        "run.resume",
+        "run.root",
+        "run.wait-s",
+        "run.keep-checkpoints",
+        "run.allow-silent-hospitals",
+        "aggregation.rounds",
+        "data.root",
+        "training.device",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The server's state at one model version."""
+
+    parameters: Parameters
+    progress: Progress
+
+
+class CheckpointStore:
+    """The checkpoints of one run, newest last."""
+
+    def __init__(self, folder: Path, configuration: Configuration) -> None:
+        """Use `folder` for a run with `configuration`."""
+        self._folder = folder
+        self._configuration = configuration
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write `checkpoint` durably, then delete all but the newest `run.keep-checkpoints`."""
+        metadata = {
+            "format": _FORMAT,
+            "names": json.dumps(list(checkpoint.parameters)),
+            "digest": digest(checkpoint.parameters),
+            "configuration": json.dumps(flatten(self._configuration)),
+            "progress": checkpoint.progress.model_dump_json(),
+        }
+        path = self._folder / f"version-{checkpoint.progress.model_version:08d}.safetensors"
+        write_durably(path, safetensors.torch.save(checkpoint.parameters, metadata))
+        for old in self._paths()[: -self._configuration.run.keep_checkpoints]:
+            old.unlink()
+
+    def load_newest(self) -> Checkpoint:
+        """Return the newest checkpoint.
+
+        Raises:
+            CheckpointError: there is none, it is damaged, or it belongs to another configuration.
+        """
+        paths = self._paths()
+        if not paths:
+            raise CheckpointError(f"Expected a checkpoint in {self._folder}, found none: start without run.resume.")
+        parameters, metadata = _read(paths[-1])
+        if metadata.get("format") != _FORMAT or metadata.get("digest") != digest(parameters):
+            raise CheckpointError(
+                f"{paths[-1]} is damaged: content and digest differ. Delete it to resume from the one before."
+            )
+        self._require_same(json.loads(metadata["configuration"]))
+        return Checkpoint(parameters=parameters, progress=Progress.model_validate_json(metadata["progress"]))
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob("version-*.safetensors"))
+
+    def _require_same(self, saved: dict[str, object]) -> None:
+        now = flatten(self._configuration)
+        changed = [
+            f"{key}: checkpoint {saved.get(key)!r}, now {value!r}"
+            for key, value in now.items()
+            if key not in _MAY_CHANGE and saved.get(key) != value
+        ]
+        if changed:
+            raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(changed))
+
+
+def _read(path: Path) -> tuple[Parameters, dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            names: list[str] = json.loads(metadata["names"])
+            return {name: file.get_tensor(name) for name in names}, metadata
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. Delete it to resume from the one before.") from None

@@ -1,0 +1,200 @@
+"""The event-driven engine: dispatch, collect, apply when the rule says so. Synchronous FedAvg is one rule of it.
+
+One update's path through here: `_dispatch` sends the model, `_on_update` admits the reply and offers it to the rule,
+`_apply` adds it to the model and makes the version durable before anything else happens.
+"""
+
+from __future__ import annotations
+
+from federation.config import Configuration
+from federation.errors import RefusalCode, RefusalError, RunFailedError
+from federation.randomness import derive_seed
+from federation.records.answers import ModelUpdate
+from federation.records.tasks import encode_training_task
+from server_app.admission import admit_update
+from server_app.aggregation.rule import AggregationRule, Update
+from server_app.aggregation.weights import size_factor
+from server_app.checkpoint import Checkpoint, CheckpointStore
+from server_app.correspondence import Content, Correspondence, expect
+from server_app.dispatch import Dispatch
+from server_app.evaluation import EvaluationDesk
+from server_app.global_model import GlobalModel
+from server_app.registrar import Registrar
+
+_TICK_S = 5.0
+_LOOK_AT_NODES_EVERY_S = 2.0
+
+
+class Engine:
+    """Runs one federation from its current version to the last."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        mail: Correspondence,
+        registrar: Registrar,
+        rule: AggregationRule,
+        model: GlobalModel,
+        store: CheckpointStore,
+        evaluation: EvaluationDesk,
+    ) -> None:
+        """Put the parts together; nothing is sent yet."""
+        self._settings = configuration
+        self._mail = mail
+        self._registrar = registrar
+        self._roster = registrar.roster
+        self._rule = rule
+        self._model = model
+        self._store = store
+        self._progress = mail.progress
+        self._evaluation = evaluation
+        self._empty_rounds = 0
+        self._last_look = -_LOOK_AT_NODES_EVERY_S
+        self._last_reachable = mail.now()
+
+    def run(self) -> None:
+        """Make versions until the configured number is reached, evaluating on the way and at the end.
+
+        Raises:
+            RunFailedError: no hospital can be reached, too many rounds in a row were empty, or the model diverged.
+        """
+        last = self._settings.aggregation.rounds
+        if not self._progress.model_version:
+            self._save()
+        self._evaluate("validation")
+        while self._model.version < last:
+            self._dispatch()
+            self._collect()
+            if self._rule.is_due(self._mail.now()):
+                self._apply()
+        self._evaluate("test")
+
+    def _dispatch(self) -> None:
+        idle = self._idle()
+        for name in self._rule.choose(idle, self._mail.now()):
+            if not self._send_training(name):
+                self._rule.lose(name)
+                self._mail.refuse(RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."), name)
+
+    def _send_training(self, name: str) -> bool:
+        run, version = self._settings.run, self._model.version
+        content = encode_training_task(
+            self._model.broadcast(),
+            model_version=version,
+            plan=self._settings.training,
+            seed=derive_seed(run.seed, "training", version, name),
+            run=run.name,
+        )
+        node_id = self._roster.members[name].node_id
+        sent = self._mail.ask(content, node_id=node_id, kind="train", hospital_id=name, version=version)
+        self._progress.of(name).dispatched += sent
+        return sent
+
+    def _collect(self) -> None:
+        wait_s = min(_TICK_S, max(0.0, self._rule.next_deadline() - self._mail.now()))
+        for dispatch, answer in self._mail.collect(wait_s):
+            if dispatch.kind == "query":
+                self._registrar.settle(dispatch, answer)
+            elif dispatch.kind == "evaluate":
+                self._evaluation.settle(dispatch, answer)
+            else:
+                self._on_update(dispatch, answer)
+
+    def _on_update(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
+        name = dispatch.hospital_id
+        try:
+            member = self._roster.members[name]
+            update = admit_update(expect(ModelUpdate, answer), dispatch, member, self._model.parameters)
+        except RefusalError as error:
+            self._rule.lose(name)
+            self._mail.refuse(error, name)
+            return
+        if self._rule.offer(update):
+            self._mail.record("update", hospital=name, base_version=update.base_version, examples=update.examples)
+        else:
+            self._mail.refuse(RefusalError(RefusalCode.LATE_REPLY, "Its round was already over."), name)
+
+    def _apply(self) -> None:
+        updates = self._rule.take()
+        if len(updates) < self._settings.aggregation.min_updates:
+            self._discard(updates)
+            return
+        self._empty_rounds = 0
+        factors = [size_factor(update.examples, self._settings.aggregation.weighting) for update in updates]
+        base = self._model.version
+        self._model.apply([update.parameters for update in updates], factors)
+        for update in updates:
+            self._progress.apply(update.hospital_id, base - update.base_version)
+        self._progress.model_version = self._model.version
+        self._save()
+        self._record_application(updates, factors, base)
+        every = self._settings.run.evaluate_every
+        if (every and self._model.version % every == 0) or self._model.version == self._settings.aggregation.rounds:
+            self._evaluate("validation")
+
+    def _discard(self, updates: list[Update]) -> None:
+        """Count a round without enough updates; the model stays as it is."""
+        self._empty_rounds += 1
+        for update in updates:
+            self._mail.refuse(
+                RefusalError(
+                    RefusalCode.ROUND_TOO_SMALL,
+                    f"Expected {self._settings.aggregation.min_updates} updates, found {len(updates)}.",
+                ),
+                update.hospital_id,
+            )
+        limit = self._settings.aggregation.max_empty_rounds
+        if self._empty_rounds >= limit:
+            raise RunFailedError(
+                f"{limit} rounds in a row brought fewer than {self._settings.aggregation.min_updates} usable updates; "
+                f"refused so far: {self._progress.refused}."
+            )
+
+    def _save(self) -> None:
+        self._mail.note_totals()
+        self._store.save(Checkpoint(parameters=self._model.parameters, progress=self._progress))
+
+    def _record_application(self, updates: list[Update], factors: list[float], base: int) -> None:
+        total = sum(factors)
+        rows = [
+            {
+                "hospital": update.hospital_id,
+                "staleness": base - update.base_version,
+                "examples": update.examples,
+                "size_factor": factor,
+                "weight": factor / total,
+            }
+            for update, factor in zip(updates, factors, strict=True)
+        ]
+        self._mail.record("apply", version=self._model.version, updates=rows)
+
+    def _evaluate(self, split: str) -> None:
+        """Score the current model everywhere; training waits for the answers, so that both engines do the same."""
+        if not self._evaluation.open(self._model, split, self._idle()):
+            return
+        end = self._mail.now() + (self._settings.aggregation.deadline_s or float("inf"))
+        while self._mail.in_flight.count("evaluate") and self._mail.now() < end:
+            self._collect()
+        self._evaluation.close()
+
+    def _idle(self) -> list[str]:
+        """Return the reachable hospitals without an open task, looking for new nodes now and then.
+
+        Raises:
+            RunFailedError: nobody has been reachable for `run.wait-s`.
+        """
+        now = self._mail.now()
+        if now - self._last_look >= _LOOK_AT_NODES_EVERY_S:
+            self._registrar.invite()
+            self._last_look = now
+        reachable = [(n, m.node_id) for n, m in self._roster.members.items() if m.node_id in self._registrar.connected]
+        if reachable:
+            self._last_reachable = now
+        elif now - self._last_reachable > self._settings.run.wait_s:
+            raise RunFailedError(
+                f"Expected at least 1 of {len(self._roster)} hospitals to be connected, found none for run.wait-s="
+                f"{self._settings.run.wait_s:g} seconds."
+            )
+        busy = self._mail.in_flight.busy_nodes
+        return [name for name, node_id in reachable if node_id not in busy]

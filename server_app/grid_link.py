@@ -1,0 +1,86 @@
+"""The only place that talks to Flower's grid: one message at a time, one per node, and never a blind zip of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from federation.records.fields import Records
+from federation.records.tensors import payload_bytes
+from server_app.clock import Clock
+
+_TTL_S = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One message that came back.
+
+    Attributes:
+        answered: id of the message it answers.
+        node_id: the node it comes from; for an error that Flower itself made, not the node that was asked.
+        content: its records, or None when it is an error.
+        error_code: the code of the error; 0 when it is none.
+    """
+
+    answered: str
+    node_id: int
+    content: Records | None
+    error_code: int
+
+
+class GridLink:
+    """Sends tasks, receives answers, counts payload bytes.
+
+    Attributes:
+        bytes_down: payload bytes sent so far.
+        bytes_up: payload bytes received so far.
+    """
+
+    def __init__(self, grid: Grid, clock: Clock) -> None:
+        """Build a link over `grid`, whose waits follow `clock`."""
+        self._grid = grid
+        self._clock = clock
+        self.bytes_down = 0
+        self.bytes_up = 0
+
+    def node_ids(self) -> frozenset[int]:
+        """Return the nodes that are connected now."""
+        return frozenset(self._grid.get_node_ids())
+
+    def send(self, content: Records, node_id: int, message_type: str) -> str | None:
+        """Send `content` to one node and return the message id, or None when the node is not known.
+
+        A message lives for a week: a slow hospital is late when the aggregation rule says so, not when a
+        time-to-live runs out unseen.
+        """
+        message = Message(content, dst_node_id=node_id, message_type=message_type, ttl=_TTL_S)
+        ids = list(self._grid.push_messages([message]))
+        if len(ids) != 1 or not ids[0]:
+            return None
+        self.bytes_down += payload_bytes(content)
+        return ids[0]
+
+    def receive(self, message_ids: Iterable[str], wait_s: float) -> list[Reply]:
+        """Return the answers to `message_ids` that have arrived, waiting up to `wait_s` for the first."""
+        pending = list(message_ids)
+        end = self._clock.now() + wait_s
+        while True:
+            replies = list(self._grid.pull_messages(pending))
+            if replies or self._clock.now() >= end:
+                break
+            self._clock.wait(end - self._clock.now())
+        self.bytes_up += sum(payload_bytes(reply.content) for reply in replies if reply.has_content())
+        return [_read(reply) for reply in replies]
+
+
+def _read(message: Message) -> Reply:
+    return Reply(
+        answered=message.metadata.reply_to_message_id,
+        node_id=message.metadata.src_node_id,
+        content=message.content if message.has_content() else None,
+        error_code=message.error.code if message.has_error() else 0,
+    )

@@ -1,0 +1,110 @@
+"""Enrolment: asks every new node who it is, waits a bounded time, and says why when hospitals do not come."""
+
+from __future__ import annotations
+
+from federation.config import RunConfig
+from federation.errors import RefusalCode, RefusalError, RunFailedError
+from federation.records.answers import Enrolment
+from federation.records.tasks import encode_query
+from server_app.correspondence import Content, Correspondence, expect
+from server_app.dispatch import Dispatch
+from server_app.roster import DataShape, Roster
+
+_SETTLED_AFTER_S = 5.0
+_TICK_S = 0.5
+
+
+class Registrar:
+    """Keeps the roster in step with the nodes that are connected.
+
+    Attributes:
+        roster: the enrolled hospitals.
+        connected: the nodes seen at the last look.
+    """
+
+    def __init__(self, settings: RunConfig, mail: Correspondence) -> None:
+        """Build a registrar that fills an empty roster through `mail`."""
+        self._settings = settings
+        self._mail = mail
+        self.roster = Roster()
+        self._shape: DataShape | None = None
+        self._turned_away: set[int] = set()
+        self._last_change = mail.now()
+        self.connected: frozenset[int] = frozenset()
+
+    def gather(self) -> None:
+        """Wait until the expected hospitals have enrolled, or `run.wait-s` has passed.
+
+        Raises:
+            RunFailedError: fewer than `run.min-hospitals` came, with what was expected and found.
+        """
+        end = self._mail.now() + self._settings.wait_s
+        while not self._is_complete() and self._mail.now() < end:
+            self.invite()
+            for dispatch, answer in self._mail.collect(_TICK_S):
+                self.settle(dispatch, answer)
+        if len(self.roster) < self._settings.min_hospitals:
+            raise RunFailedError(self._too_few())
+
+    def require_shape(self, shape: DataShape) -> None:
+        """Keep only hospitals whose data have `shape`, now and later."""
+        self._shape = shape
+        for name in self.roster.odd_ones(shape):
+            self._turn_away(name, shape)
+        if not len(self.roster):
+            raise RunFailedError(f"Expected hospitals with data of {shape}, found none.")
+
+    def invite(self) -> None:
+        """Look which nodes are connected and ask the new ones who they are."""
+        self.connected = self._mail.node_ids()
+        known = self.roster.node_ids | self._mail.in_flight.busy_nodes | self._turned_away
+        for node_id in sorted(self.connected - known):
+            self._mail.ask(encode_query(self._settings.name), node_id=node_id, kind="query")
+
+    def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
+        """Enrol the hospital that answered a query, or refuse it."""
+        try:
+            self._admit(expect(Enrolment, answer), dispatch.node_id)
+        except RefusalError as error:
+            self._turned_away.add(dispatch.node_id)
+            self._mail.refuse(error, None)
+
+    def _admit(self, enrolment: Enrolment, node_id: int) -> None:
+        if enrolment.examples < 1:
+            raise RefusalError(RefusalCode.NO_EXAMPLES, f"Expected at least 1 image, found {enrolment.examples}.")
+        configured = self._settings.configured_ids
+        if configured and enrolment.hospital_id not in configured:
+            raise RefusalError(
+                RefusalCode.WRONG_HOSPITAL, f"Expected one of {configured}, found {enrolment.hospital_id!r}."
+            )
+        if self._shape is not None and DataShape.of(enrolment) != self._shape:
+            raise RefusalError(
+                RefusalCode.DATA_MISMATCH, f"Expected data of {self._shape}, found {DataShape.of(enrolment)}."
+            )
+        self.roster.enrol(enrolment, node_id, self.connected)
+        self._mail.progress.of(enrolment.hospital_id).examples = enrolment.examples
+        self._last_change = self._mail.now()
+        self._mail.record("enrol", hospital=enrolment.hospital_id, examples=enrolment.examples)
+
+    def _turn_away(self, name: str, shape: DataShape) -> None:
+        member = self.roster.members[name]
+        found = DataShape.of(member.enrolment)
+        self.roster.remove(name)
+        self._turned_away.add(member.node_id)
+        self._mail.refuse(RefusalError(RefusalCode.DATA_MISMATCH, f"Expected data of {shape}, found {found}."), name)
+
+    def _is_complete(self) -> bool:
+        expected = max(self._settings.hospitals, len(self._settings.configured_ids))
+        if expected:
+            return len(self.roster) >= expected
+        quiet_s = self._mail.now() - self._last_change
+        enough = len(self.roster) >= self._settings.min_hospitals
+        return enough and not self._mail.in_flight and quiet_s >= _SETTLED_AFTER_S
+
+    def _too_few(self) -> str:
+        settings = self._settings
+        return (
+            f"Expected at least run.min-hospitals={settings.min_hospitals} hospitals within run.wait-s="
+            f"{settings.wait_s:g}, found {len(self.roster)} enrolled on {len(self.connected)} connected nodes "
+            f"({len(self._turned_away)} refused). Start more hospitals, or lower run.min-hospitals."
+        )

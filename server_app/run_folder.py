@@ -1,0 +1,71 @@
+"""The folder of one run: its paths, its resolved configuration, and how an older run of the same name is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomli_w
+
+from federation.config import Configuration, RunConfig
+from federation.durable import write_durably
+from federation.errors import ConfigurationError
+
+
+class RunFolder:
+    """Paths below `runs/<name>/` (DESIGN section 7)."""
+
+    def __init__(self, path: Path) -> None:
+        """Describe the run folder at `path`; nothing is created."""
+        self.path = path
+
+    @classmethod
+    def of(cls, run: RunConfig) -> RunFolder:
+        """Return the folder that `run` names."""
+        return cls(Path(run.root).absolute() / run.name)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def events(self) -> Path:
+        """Event log, one JSON line per event."""
+        return self.path / "events.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The result as JSON."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The result as a page."""
+        return self.path / "report.html"
+
+    @property
+    def model(self) -> Path:
+        """The final parameters."""
+        return self.path / "model.safetensors"
+
+    def prepare(self, configuration: Configuration) -> None:
+        """Create the folder and write `config.toml`; an older run of this name is moved aside unless it is resumed.
+
+        Raises:
+            ConfigurationError: `run.resume` is set and there is no such run.
+        """
+        if configuration.run.resume:
+            if not self.checkpoints.is_dir():
+                raise ConfigurationError(f"run.resume=true: expected a run at {self.path}, found none to resume.")
+        elif self.path.exists():
+            self.path.rename(self._free_name())
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        content = tomli_w.dumps(configuration.model_dump(by_alias=True))
+        write_durably(self.path / "config.toml", content.encode())
+
+    def _free_name(self) -> Path:
+        """Return the first of `<name>.1`, `<name>.2`, ... that does not exist."""
+        number = 1
+        while (candidate := self.path.with_name(f"{self.path.name}.{number}")).exists():
+            number += 1
+        return candidate

@@ -1,0 +1,139 @@
+"""One run from start to result: enrol, agree on the data, build or resume the model, run the engine, report."""
+
+from __future__ import annotations
+
+from federation.datasets.sites import load_union_test
+
+from federation.config import Configuration
+from federation.datasets.image_set import Dataset
+from federation.errors import AegisError, DataError, RunFailedError
+from federation.models import build_model
+from federation.parameters import read_parameters, require_like
+from server_app.aggregation.fedavg import FedAvg
+from server_app.central_evaluation import CentralEvaluator
+from server_app.checkpoint import Checkpoint, CheckpointStore
+from server_app.clock import Clock
+from server_app.correspondence import Correspondence
+from server_app.engine import Engine
+from server_app.evaluation import EvaluationDesk
+from server_app.global_model import GlobalModel
+from server_app.grid_link import GridLink
+from server_app.journal import Journal
+from server_app.progress import Progress
+from server_app.registrar import Registrar
+from server_app.results import summarize, write_results
+from server_app.roster import DataShape, most_common_shape
+from server_app.run_folder import RunFolder
+from server_app.summary import RunStatus, Summary
+
+
+class Session:
+    """Owns the parts of one run and the order in which they come to life."""
+
+    def __init__(self, link: GridLink, clock: Clock, configuration: Configuration) -> None:
+        """Prepare a run of `configuration` over `link`; nothing is written yet."""
+        self._configuration = configuration
+        self._clock = clock
+        self._link = link
+        self._folder = RunFolder.of(configuration.run)
+        self._store = CheckpointStore(self._folder.checkpoints, configuration)
+        self._progress = Progress()
+        self._model: GlobalModel | None = None
+        self._evaluation: EvaluationDesk | None = None
+
+    def run(self) -> None:
+        """Run to the end and write the results, whatever the end is.
+
+        Raises:
+            AegisError: the run failed, or a configured hospital contributed nothing and that is not allowed.
+        """
+        checkpoint = self._start()
+        with Journal(self._folder.events) as journal:
+            mail = Correspondence(self._link, self._clock, self._progress, journal)
+            mail.record("resume" if checkpoint else "start", version=self._progress.model_version)
+            try:
+                self._federate(mail, journal, checkpoint)
+                self._require_contributions()
+            except AegisError as error:
+                self._finish(mail, RunStatus.FAILED, str(error))
+                raise
+            except KeyboardInterrupt:
+                self._finish(mail, RunStatus.STOPPED, "Stopped by hand; run.resume=true goes on from here.")
+                raise
+            self._finish(mail, RunStatus.COMPLETED, "")
+            journal.say("completed; report at %s", self._folder.report)
+
+    def _start(self) -> Checkpoint | None:
+        resume = self._configuration.run.resume
+        checkpoint = self._store.load_newest() if resume else None
+        self._folder.prepare(self._configuration)
+        if checkpoint:
+            self._progress = checkpoint.progress
+            self._progress.resumed += 1
+        return checkpoint
+
+    def _federate(self, mail: Correspondence, journal: Journal, checkpoint: Checkpoint | None) -> None:
+        settings = self._configuration
+        registrar = Registrar(settings.run, mail)
+        registrar.gather()
+        central = self._load_central_data(len(registrar.roster))
+        shape = DataShape.of(central.info) if central else None
+        shape = shape or most_common_shape(member.enrolment for member in registrar.roster.members.values())
+        registrar.require_shape(shape)
+        journal.say("%d hospitals enrolled: %s", len(registrar.roster), ", ".join(registrar.roster.members))
+        self._model = self._make_model(shape, checkpoint)
+        evaluator = CentralEvaluator(settings, central.info, central.test) if central else None
+        self._evaluation = EvaluationDesk(
+            settings, mail=mail, roster=registrar.roster, journal=journal, central=evaluator
+        )
+        Engine(
+            settings,
+            mail=mail,
+            registrar=registrar,
+            rule=FedAvg(settings.aggregation, seed=settings.run.seed, first_round=self._model.version),
+            model=self._model,
+            store=self._store,
+            evaluation=self._evaluation,
+        ).run()
+
+    def _load_central_data(self, enrolled: int) -> Dataset | None:
+        run = self._configuration.run
+        if not run.central_evaluation:
+            return None
+        try:
+            return load_union_test(self._configuration.data, sites=max(enrolled, run.hospitals), seed=run.seed)
+        except DataError as error:
+            raise DataError(f"{error}\nA server without data needs run.central-evaluation=false.") from None
+
+    def _make_model(self, shape: DataShape, checkpoint: Checkpoint | None) -> GlobalModel:
+        info = shape.as_info(self._configuration.data.name)
+        network = build_model(self._configuration.model, info, seed=self._configuration.run.seed)
+        parameters = read_parameters(network)
+        if checkpoint is None:
+            return GlobalModel(parameters, version=0)
+        require_like(checkpoint.parameters, parameters)
+        return GlobalModel(checkpoint.parameters, version=checkpoint.progress.model_version)
+
+    def _require_contributions(self) -> None:
+        silent = self._summarize(RunStatus.COMPLETED, "").silent_hospitals
+        if silent and not self._configuration.run.allow_silent_hospitals:
+            raise RunFailedError(
+                f"Expected an update of every configured hospital, found none of {', '.join(silent)}; "
+                "run.allow-silent-hospitals=true accepts that."
+            )
+
+    def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:
+        mail.note_totals()
+        mail.record("finish", status=status.value, reason=reason)
+        parameters = self._model.parameters if self._model else None
+        write_results(self._folder, self._summarize(status, reason), parameters)
+
+    def _summarize(self, status: RunStatus, reason: str) -> Summary:
+        return summarize(
+            self._configuration,
+            self._progress,
+            engine=self._clock.engine,
+            status=status,
+            reason=reason,
+            final_hospitals=self._evaluation.final if self._evaluation else {},
+        )

@@ -1,0 +1,118 @@
+"""The result of a run as data: what `summary.json` holds and what the report is drawn from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from federation.metrics import Scores
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class CurvePoint(_Part):
+    """One evaluation during a run.
+
+    Attributes:
+        version: model version that was evaluated.
+        elapsed_s: seconds since the start of the run on its clock (virtual in a simulation by virtual clock).
+        central: scores on the server's test images, if it has any.
+        hospitals: scores per hospital id on the hospital's own images.
+    """
+
+    version: int
+    elapsed_s: float
+    central: Scores | None
+    hospitals: dict[str, Scores]
+
+
+class HospitalSummary(_Part):
+    """What one configured hospital contributed and how well the final model serves it.
+
+    Attributes:
+        examples: training images it declared; 0 when it never enrolled.
+        dispatched: training tasks it was sent.
+        updates: updates of it that were applied.
+        refused: reasons and counts of its updates that were not.
+        accuracy: of the final model on its own test images; None when not evaluated.
+        auroc: as `accuracy`.
+        epsilon_spent: privacy loss so far; None when no mechanism gives one.
+        delta: the delta of `epsilon_spent`.
+        benefit_per_epsilon: accuracy gained per epsilon spent; None without epsilon.
+    """
+
+    examples: int
+    dispatched: int
+    updates: int
+    refused: dict[str, int]
+    accuracy: float | None
+    auroc: float | None
+    epsilon_spent: float | None = None
+    delta: float | None = None
+    benefit_per_epsilon: float | None = None
+
+
+class Staleness(_Part):
+    """Versions that passed between dispatch and application of the applied updates."""
+
+    mean: float
+    max: int
+
+
+class Summary(_Part):
+    """Everything `summary.json` holds (DESIGN section 7).
+
+    Attributes:
+        run: name of the run.
+        engine: `flower` or `virtual`.
+        status: how it ended.
+        reason: why it failed or stopped, in one sentence; empty when completed.
+        updates_applied: accepted updates that went into the model.
+        model_version: version of the final model; 0 is the initial model.
+        final: scores of the final model on the server's test images, if it has any.
+        per_hospital: every configured hospital, also those that contributed nothing.
+        worst_hospital: id with the lowest final accuracy, or None when none was evaluated.
+        silent_hospitals: configured hospitals of which no update was applied.
+        staleness: of the applied updates; None when none was.
+        refused: reasons and counts over all hospitals and unknown senders.
+        bytes_up: payload bytes received from hospitals.
+        bytes_down: payload bytes sent to hospitals.
+        wall_s: seconds of real time.
+        virtual_s: seconds on the virtual clock; None outside it.
+        resumed: how often the run was continued from a checkpoint.
+        curve: evaluations in order.
+        guarantees: what the run guarantees and what it does not, one sentence each.
+        configuration: the resolved flat configuration.
+    """
+
+    run: str
+    engine: str
+    status: RunStatus
+    reason: str = ""
+    updates_applied: int
+    model_version: int
+    final: Scores | None
+    per_hospital: dict[str, HospitalSummary]
+    worst_hospital: str | None
+    silent_hospitals: list[str]
+    staleness: Staleness | None
+    refused: dict[str, int]
+    bytes_up: int
+    bytes_down: int
+    wall_s: float
+    virtual_s: float | None
+    resumed: int = 0
+    curve: list[CurvePoint]
+    guarantees: list[str]
+    configuration: dict[str, str | int | float | bool] = Field(repr=False)

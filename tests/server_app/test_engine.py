@@ -1,0 +1,281 @@
+"""The engine over the virtual grid with scripted hospitals: closed forms, refusals, deadlines, participation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from flwr.app import Error, Message, RecordDict
+
+from federation.datasets.image_set import DatasetInfo, Task
+from federation.errors import RunFailedError, SiteErrorCode
+from federation.models import build_model
+from federation.parameters import Parameters, read_parameters
+from federation.records.answers import ModelUpdate
+from server_app.simulation.run import simulate
+from server_app.simulation.timing import SiteTiming
+from server_app.summary import RunStatus, Summary
+from tests.doubles import INFO, Hospitals, changed, configure
+
+
+def final_parameters(folder: Path) -> Parameters:
+    return safetensors.torch.load_file(folder / "run" / "model.safetensors")
+
+
+def initial_parameters(folder: Path) -> Parameters:
+    return read_parameters(build_model(configure(folder).model, INFO, seed=0))
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "run" / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def run(folder: Path, hospitals: Hospitals, count: int, **settings: Any) -> Summary:
+    return simulate(configure(folder, **settings), hospitals.app(), [SiteTiming()] * count)
+
+
+def test_fedavg_moves_every_parameter_by_the_example_weighted_mean(tmp_path: Path) -> None:
+    hospitals = Hospitals(examples={0: 10, 1: 30})
+
+    summary = run(tmp_path, hospitals, 2, aggregation__rounds=2)
+
+    expected_move = sum((0.01 * 10 + 0.02 * 30) / 40 + version * 0.001 for version in (0, 1))
+    for name, start in initial_parameters(tmp_path).items():
+        torch.testing.assert_close(final_parameters(tmp_path)[name], start + expected_move)
+    assert (summary.status, summary.updates_applied, summary.model_version) == (RunStatus.COMPLETED, 4, 2)
+
+
+@pytest.mark.parametrize(("weighting", "weights"), [("uniform", (1, 1)), ("sqrt", (3, 5)), ("examples", (9, 25))])
+def test_size_factor_decides_how_much_a_hospital_counts(
+    tmp_path: Path, weighting: str, weights: tuple[int, int]
+) -> None:
+    hospitals = Hospitals(examples={0: 9, 1: 25})
+
+    run(tmp_path, hospitals, 2, aggregation__rounds=1, aggregation__weighting=weighting)
+
+    move = (0.01 * weights[0] + 0.02 * weights[1]) / sum(weights)
+    for name, start in initial_parameters(tmp_path).items():
+        torch.testing.assert_close(final_parameters(tmp_path)[name], start + move)
+    rows = events(tmp_path, "apply")[0]["updates"]
+    assert [row["weight"] for row in rows] == pytest.approx([w / sum(weights) for w in weights])
+
+
+SPOILERS: dict[str, tuple[Callable[[ModelUpdate], Any], str]] = {
+    "nan": (lambda a: changed(update={k: v * float("nan") for k, v in a.update.items()})(a), "non-finite"),
+    "infinity": (lambda a: changed(update={k: v / 0 for k, v in a.update.items()})(a), "non-finite"),
+    "shape": (lambda a: changed(update={k: v[..., None] for k, v in a.update.items()})(a), "wrong-shape"),
+    "dtype": (lambda a: changed(update={k: v.double() for k, v in a.update.items()})(a), "wrong-dtype"),
+    "names": (lambda a: changed(update={f"x{k}": v for k, v in a.update.items()})(a), "wrong-names"),
+    "version": (lambda a: changed(model_version=a.model_version + 1)(a), "wrong-version"),
+    "hospital": (lambda a: changed(hospital_id="hospital-000")(a), "wrong-hospital"),
+    "no examples": (lambda a: changed(examples=0)(a), "no-examples"),
+    "too many examples": (lambda a: changed(examples=10**9)(a), "malformed"),
+    "empty records": (lambda a: RecordDict(), "malformed"),
+    "site error": (lambda a: Error(int(SiteErrorCode.TRAINING_FAILED), "x"), "site-error:training-failed"),
+    "lost node": (lambda a: Error(5, "x"), "node-lost"),
+    "foreign error": (lambda a: Error(2, "secret"), "site-error"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILERS)
+def test_bad_reply_is_refused_counted_and_costs_only_itself(tmp_path: Path, kind: str) -> None:
+    spoiler, reason = SPOILERS[kind]
+    hospitals = Hospitals(spoil={1: spoiler})
+
+    summary = run(tmp_path, hospitals, 3, aggregation__rounds=2, run__allow_silent_hospitals=True)
+
+    assert summary.refused == {reason: 2}
+    assert summary.per_hospital["hospital-001"].refused == {reason: 2}
+    assert summary.updates_applied == 4
+    move = sum((0.01 + 0.03) / 2 + version * 0.001 for version in (0, 1))
+    for name, start in initial_parameters(tmp_path).items():
+        torch.testing.assert_close(final_parameters(tmp_path)[name], start + move)
+
+
+def test_refusal_says_what_was_expected_and_found(tmp_path: Path) -> None:
+    hospitals = Hospitals(spoil={0: SPOILERS["shape"][0]})
+
+    run(tmp_path, hospitals, 2, aggregation__rounds=1, run__allow_silent_hospitals=True)
+
+    (refusal,) = events(tmp_path, "refusal")
+    assert refusal["detail"] == "Expected hidden.weight of shape (2, 16), found (2, 16, 1)."
+
+
+def test_duplicate_reply_is_counted_and_applied_once(tmp_path: Path) -> None:
+    def twice(message: Message) -> Iterable[Message]:
+        return [message, message] if message.metadata.message_type == "train" else [message]
+
+    settings = configure(tmp_path, aggregation__rounds=1)
+    summary = simulate(settings, Hospitals().app(), [SiteTiming()] * 2, tamper=twice)
+
+    assert summary.refused == {"duplicate-reply": 2}
+    assert summary.updates_applied == 2
+
+
+def test_reply_of_another_node_is_refused_and_the_true_answer_still_counts(tmp_path: Path) -> None:
+    def forge_first(message: Message) -> Iterable[Message]:
+        if message.metadata.message_type != "train":
+            return [message]
+        forged = Message(message.content, reply_to=message)
+        forged.metadata.__dict__.update(message.metadata.__dict__ | {"_src_node_id": 99})
+        return [forged, message]
+
+    summary = simulate(
+        configure(tmp_path, aggregation__rounds=1), Hospitals().app(), [SiteTiming()] * 2, tamper=forge_first
+    )
+
+    assert summary.refused == {"unknown-node": 2}
+    assert summary.updates_applied == 2
+
+
+def test_deadline_closes_the_round_and_the_late_reply_is_refused(tmp_path: Path) -> None:
+    timings = [SiteTiming(train_s=10), SiteTiming(train_s=10), SiteTiming(train_s=45)]
+    settings = configure(
+        tmp_path, aggregation__rounds=5, aggregation__deadline_s=20.0, run__allow_silent_hospitals=True,
+        run__hospital_evaluation=False,
+    )  # fmt: skip
+
+    summary = simulate(settings, Hospitals().app(), timings)
+
+    assert summary.model_version == 5
+    assert summary.per_hospital["hospital-002"].updates == 0
+    assert summary.refused["late-reply"] >= 1
+    assert summary.virtual_s is not None
+    assert summary.virtual_s < 5 * 20
+
+
+def test_hospital_that_contributed_nothing_fails_the_run_unless_allowed(tmp_path: Path) -> None:
+    hospitals = Hospitals(spoil={1: SPOILERS["nan"][0]})
+
+    with pytest.raises(RunFailedError, match="hospital-001"):
+        run(tmp_path, hospitals, 2, aggregation__rounds=1)
+
+    written = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
+    assert written.status is RunStatus.FAILED
+    assert written.silent_hospitals == ["hospital-001"]
+
+
+def test_configured_hospital_that_never_enrols_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFailedError, match="charite"):
+        run(tmp_path, Hospitals(), 2, aggregation__rounds=1, run__hospital_ids="hospital-000,hospital-001,charite")
+
+    with pytest.raises(RunFailedError, match="never enrolled 1"):
+        run(tmp_path, Hospitals(), 2, aggregation__rounds=1, run__hospitals=3)
+
+
+def test_hospital_that_is_not_configured_is_refused(tmp_path: Path) -> None:
+    summary = run(tmp_path, Hospitals(), 2, aggregation__rounds=1, run__hospital_ids="hospital-000")
+
+    assert list(summary.per_hospital) == ["hospital-000"]
+    assert summary.refused == {"wrong-hospital": 1}
+
+
+def test_run_without_hospitals_fails_with_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(RunFailedError, match=r"at least run.min-hospitals=1 .* found 0 enrolled on 0 connected"):
+        run(tmp_path, Hospitals(), 0)
+
+
+def test_too_few_hospitals_fail_after_the_bounded_wait(tmp_path: Path) -> None:
+    with pytest.raises(RunFailedError, match=r"min-hospitals=3 .* run.wait-s=7, found 2 enrolled"):
+        run(tmp_path, Hospitals(), 2, run__min_hospitals=3, run__hospitals=3, run__wait_s=7.0)
+
+
+def test_rounds_without_enough_updates_fail_the_run_after_the_limit(tmp_path: Path) -> None:
+    hospitals = Hospitals(spoil={0: SPOILERS["nan"][0], 1: SPOILERS["nan"][0]})
+
+    with pytest.raises(RunFailedError, match=r"3 rounds in a row .*'non-finite': 6"):
+        run(tmp_path, hospitals, 2, aggregation__max_empty_rounds=3)
+
+
+def test_updates_of_a_round_that_is_too_small_are_counted_not_applied(tmp_path: Path) -> None:
+    hospitals = Hospitals(spoil={1: SPOILERS["nan"][0]})
+
+    with pytest.raises(RunFailedError):
+        run(tmp_path, hospitals, 2, aggregation__min_updates=2, aggregation__max_empty_rounds=2)
+
+    written = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
+    assert written.refused == {"non-finite": 2, "round-too-small": 2}
+    assert written.updates_applied == 0
+
+
+def test_hospital_with_other_data_is_refused_and_the_rest_train(tmp_path: Path) -> None:
+    other = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("b", "a"), channels=1, height=4, width=4)
+
+    summary = run(tmp_path, Hospitals(info={1: other}), 3, aggregation__rounds=1, run__allow_silent_hospitals=True)
+
+    assert summary.refused == {"data-mismatch": 1}
+    assert summary.updates_applied == 2
+
+
+def test_two_nodes_with_one_name_are_one_hospital_and_a_refusal(tmp_path: Path) -> None:
+    summary = run(tmp_path, Hospitals(names={2: "hospital-000"}), 3, aggregation__rounds=1)
+
+    assert list(summary.per_hospital) == ["hospital-000", "hospital-001"]
+    assert summary.refused == {"duplicate-hospital": 1}
+
+
+def test_hospital_without_training_images_is_refused_at_enrolment(tmp_path: Path) -> None:
+    summary = run(tmp_path, Hospitals(examples={1: 0}), 2, aggregation__rounds=1)
+
+    assert summary.refused == {"no-examples": 1}
+    assert summary.updates_applied == 1
+
+
+def test_diverging_model_fails_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    huge = {0: lambda a: changed(update={k: v * 0 + 3e38 for k, v in a.update.items()})(a)}
+
+    with pytest.raises(RunFailedError, match="Version 2 is not finite"):
+        run(tmp_path, Hospitals(spoil=huge), 1, aggregation__rounds=3)
+
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names[-1] == "version-00000001.safetensors"
+
+
+def test_every_update_is_logged_with_its_factors(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), 2, aggregation__rounds=1)
+
+    (applied,) = events(tmp_path, "apply")
+    assert applied["updates"][0] == {
+        "hospital": "hospital-000", "staleness": 0, "examples": 10, "size_factor": 10.0, "weight": 0.5,
+    }  # fmt: skip
+
+
+def test_training_seeds_differ_between_hospitals_and_versions(tmp_path: Path) -> None:
+    hospitals = Hospitals()
+
+    run(tmp_path, hospitals, 3, aggregation__rounds=2)
+
+    assert len(set(hospitals.seeds.values())) == 6
+
+
+def test_evaluation_happens_every_n_versions_and_at_the_end(tmp_path: Path) -> None:
+    summary = run(tmp_path, Hospitals(), 2, aggregation__rounds=5, run__evaluate_every=2)
+
+    assert [point.version for point in summary.curve] == [0, 2, 4, 5]
+    assert summary.worst_hospital == "hospital-000"
+    assert summary.per_hospital["hospital-001"].accuracy == pytest.approx(0.51)
+
+
+def test_bytes_are_the_same_in_both_ways_of_handing_over(tmp_path: Path) -> None:
+    settings = configure(tmp_path, aggregation__rounds=2)
+
+    by_reference = simulate(settings, Hospitals().app(), [SiteTiming()] * 2)
+    serialized = simulate(settings, Hospitals().app(), [SiteTiming()] * 2, fidelity=True)
+
+    assert (by_reference.bytes_up, by_reference.bytes_down) == (serialized.bytes_up, serialized.bytes_down)
+    assert by_reference.bytes_up > 2 * 2 * 4 * sum(v.numel() for v in initial_parameters(tmp_path).values())
+
+
+def test_older_run_of_the_same_name_is_kept_beside_the_new_one(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), 2, aggregation__rounds=1)
+    run(tmp_path, Hospitals(), 2, aggregation__rounds=2)
+
+    older = Summary.model_validate_json((tmp_path / "run.1" / "summary.json").read_text())
+    newer = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
+    assert (older.model_version, newer.model_version) == (1, 2)

@@ -1,0 +1,143 @@
+"""A run killed at any point resumes to the same parameters, with every update applied exactly once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+
+from federation.durable import write_durably
+from federation.errors import CheckpointError, ConfigurationError
+from federation.parameters import digest
+from server_app import checkpoint as checkpoint_module
+from server_app.engine import Engine
+from server_app.simulation.run import simulate
+from server_app.simulation.timing import SiteTiming
+from server_app.summary import Summary
+from tests.doubles import Hospitals, configure
+
+
+class Killed(BaseException):
+    """Plays SIGKILL: nothing in the product may catch it."""
+
+
+def final_digest(folder: Path) -> str:
+    return digest(safetensors.torch.load_file(folder / "run" / "model.safetensors"))
+
+
+def run(folder: Path, hospitals: Hospitals, **settings: Any) -> Summary:
+    settings = {"aggregation__rounds": 4, "aggregation__sample_count": 2, **settings}
+    return simulate(configure(folder, **settings), hospitals.app(), [SiteTiming()] * 4)
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
+    """Let the process "die" at the `call`-th call of `owner.name`, before or after its work."""
+    original, calls = getattr(owner, name), [0]
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call and not after:
+            raise Killed
+        result = original(*args, **kwargs)
+        if calls[0] == call:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, name, deadly)
+
+
+POINTS = [
+    (owner, name, call, after)
+    for owner, name in [
+        (Engine, "_apply"),
+        (Engine, "_send_training"),
+        (Engine, "_on_update"),
+        (Engine, "_record_application"),
+        (checkpoint_module, "write_durably"),
+        (checkpoint_module.CheckpointStore, "save"),
+    ]
+    for call in (2, 3, 5)
+    for after in (False, True)
+    if not (call == 5 and name in ("_apply", "_record_application"))
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "call", "after"), POINTS)
+def test_run_killed_anywhere_resumes_to_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    run(tmp_path / "unbroken", Hospitals(), run__allow_silent_hospitals=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, owner, name, call, after=after)
+        with pytest.raises(Killed):
+            run(tmp_path / "broken", Hospitals(), run__allow_silent_hospitals=True)
+
+    summary = run(tmp_path / "broken", Hospitals(), run__resume=True, run__allow_silent_hospitals=True)
+
+    assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
+    assert (summary.updates_applied, summary.model_version, summary.resumed) == (8, 4, 1)
+    assert [point.version for point in summary.curve] == [0, 1, 2, 3, 4]
+
+
+def test_resume_may_extend_the_run(tmp_path: Path) -> None:
+    run(tmp_path / "long", Hospitals(), aggregation__rounds=6, run__allow_silent_hospitals=True)
+    run(tmp_path / "short", Hospitals(), run__allow_silent_hospitals=True)
+
+    run(
+        tmp_path / "short", Hospitals(), aggregation__rounds=6, run__resume=True, run__allow_silent_hospitals=True
+    )  # fmt: skip
+
+    assert final_digest(tmp_path / "short") == final_digest(tmp_path / "long")
+
+
+def test_resume_without_a_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises((CheckpointError, ConfigurationError), match="none"):
+        run(tmp_path, Hospitals(), run__resume=True)
+
+
+def test_resume_with_another_configuration_names_the_changed_keys(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
+
+    with pytest.raises(CheckpointError, match=r"training.learning-rate: checkpoint 0.001, now 0.5"):
+        run(tmp_path, Hospitals(), run__resume=True, training__learning_rate=0.5)
+
+
+def test_damaged_checkpoint_is_refused_and_named(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    write_durably(newest, bytes(content))
+
+    with pytest.raises(CheckpointError, match=f"{newest.name} is damaged"):
+        run(tmp_path, Hospitals(), run__resume=True)
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 7, 200])
+def test_truncated_checkpoint_is_refused_and_named(tmp_path: Path, keep_bytes: int) -> None:
+    run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:keep_bytes])
+
+    with pytest.raises(CheckpointError, match=f"{newest.name} cannot be read"):
+        run(tmp_path, Hospitals(), run__resume=True)
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), run__keep_checkpoints=3, run__allow_silent_hospitals=True)
+
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == [f"version-0000000{version}.safetensors" for version in (2, 3, 4)]
+
+
+def test_event_log_goes_on_after_a_resume(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
+    run(tmp_path, Hospitals(), run__resume=True, run__allow_silent_hospitals=True)
+
+    kinds = [json.loads(line)["event"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert kinds.count("start") == 1
+    assert kinds.count("resume") == 1
+    assert kinds.count("apply") == 4
