@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from federation.datasets.sites import load_union_test
+from federation.datasets.sites import load_site, load_union_test
 
 from federation.config import Configuration
-from federation.datasets.image_set import Dataset
+from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.errors import AegisError, DataError, RunFailedError
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like
@@ -77,12 +77,12 @@ class Session:
         registrar = Registrar(settings.run, mail)
         registrar.gather()
         central = self._load_central_data(len(registrar.roster))
-        shape = DataShape.of(central.info) if central else None
-        shape = shape or most_common_shape(member.enrolment for member in registrar.roster.members.values())
+        enrolments = [member.enrolment for member in registrar.roster.members.values()]
+        shape = DataShape.of(central[0]) if central else most_common_shape(enrolments)
         registrar.require_shape(shape)
         journal.say("%d hospitals enrolled: %s", len(registrar.roster), ", ".join(registrar.roster.members))
         self._model = self._make_model(shape, checkpoint)
-        evaluator = CentralEvaluator(settings, central.info, central.test) if central else None
+        evaluator = CentralEvaluator(settings, *central) if central else None
         self._evaluation = EvaluationDesk(
             settings, mail=mail, roster=registrar.roster, journal=journal, central=evaluator
         )
@@ -96,12 +96,14 @@ class Session:
             evaluation=self._evaluation,
         ).run()
 
-    def _load_central_data(self, enrolled: int) -> Dataset | None:
-        run = self._configuration.run
+    def _load_central_data(self, enrolled: int) -> tuple[DatasetInfo, ImageSet] | None:
+        data, run = self._configuration.data, self._configuration.run
         if not run.central_evaluation:
             return None
+        sites = max(enrolled, run.hospitals)
         try:
-            return load_union_test(self._configuration.data, sites=max(enrolled, run.hospitals), seed=run.seed)
+            info = load_site(data, site=0, sites=sites, seed=run.seed).info
+            return info, load_union_test(data, sites=sites, seed=run.seed)
         except DataError as error:
             raise DataError(f"{error}\nA server without data needs run.central-evaluation=false.") from None
 
