@@ -7,6 +7,7 @@ ever; both end here. This is the one place that may catch everything.
 from __future__ import annotations
 
 import functools
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ from federation.errors import (
 )
 
 Handler = Callable[[RecordDict, Context], RecordDict]
+
+_LOGGER = logging.getLogger("aegis.client")
 
 _CODES: dict[type[AegisError], SiteErrorCode] = {
     ConfigurationError: SiteErrorCode.CONFIGURATION,
@@ -56,8 +59,7 @@ def guarded(handler: Handler) -> Callable[[Message, Context], Message]:
             return Message(content, reply_to=message)
         except (Exception, SystemExit) as error:
             code = code_of(error)
-            folder, hospital_id = _where_to_log(context)
-            log_failure(folder, hospital_id, code, error)
+            _log_locally(context, code, error)
             return Message(Error(int(code), code.sentence), reply_to=message)
 
     return answer
@@ -70,6 +72,15 @@ def code_of(error: BaseException) -> SiteErrorCode:
     if isinstance(error, RefusalError):
         return SiteErrorCode.PROTOCOL if error.code in _PROTOCOL_REFUSALS else SiteErrorCode.MODEL_MISMATCH
     return _CODES.get(type(error), SiteErrorCode.INTERNAL) if isinstance(error, AegisError) else SiteErrorCode.INTERNAL
+
+
+def _log_locally(context: Context, code: SiteErrorCode, error: BaseException) -> None:
+    """Log `error` at the hospital; a failure to do so costs a warning without details, never the scrubbed reply."""
+    try:
+        folder, hospital_id = _where_to_log(context)
+        log_failure(folder, hospital_id, code, error)
+    except Exception:
+        _LOGGER.warning("A failure could not be logged.")
 
 
 def _where_to_log(context: Context) -> tuple[Path, str]:

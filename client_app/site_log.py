@@ -31,5 +31,5 @@ def _append(path: Path, entry: dict[str, object]) -> None:
             path.touch(mode=0o600)
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-    except OSError as error:
-        _LOGGER.warning("The local log cannot be written (errno %s).", error.errno)
+    except (OSError, ValueError) as error:  # A path with a null byte or a lone surrogate is a ValueError.
+        _LOGGER.warning("The local log cannot be written (errno %s).", getattr(error, "errno", None))

@@ -34,9 +34,14 @@ def subtract(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Paramet
 def is_finite(parameters: Mapping[str, Tensor]) -> bool:
     """Return whether no value is NaN or infinite.
 
-    A float64 sum of float32 values cannot overflow, and NaN and infinity survive every sum: one pass, no mask.
+    NaN and infinity survive every sum, so a finite sum settles it in one fast pass without a mask. A sum in float32 may
+    overflow although every value is finite; the second, slower sum in float64 cannot.
     """
-    return all(math.isfinite(float(value.sum(dtype=torch.float64))) for value in parameters.values())
+    return all(_finite_sum(value, value.dtype) or _finite_sum(value, torch.float64) for value in parameters.values())
+
+
+def _finite_sum(value: Tensor, dtype: torch.dtype) -> bool:
+    return math.isfinite(float(value.sum(dtype=dtype)))
 
 
 def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -6,7 +6,9 @@ killed at any point resumes at the last complete version, and no update is appli
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,10 +57,10 @@ class CheckpointStore:
         metadata = {
             "format": _FORMAT,
             "names": json.dumps(list(checkpoint.parameters)),
-            "digest": digest(checkpoint.parameters),
             "configuration": json.dumps(flatten(self._configuration)),
             "progress": checkpoint.progress.model_dump_json(),
         }
+        metadata["digest"] = _digest_all(checkpoint.parameters, metadata)
         path = self._folder / f"version-{checkpoint.progress.model_version:08d}.safetensors"
         write_durably(path, safetensors.torch.save(checkpoint.parameters, metadata))
         for old in self._paths()[: -self._configuration.run.keep_checkpoints]:
@@ -74,7 +76,7 @@ class CheckpointStore:
         if not paths:
             raise CheckpointError(f"Expected a checkpoint in {self._folder}, found none: start without run.resume.")
         parameters, metadata = _read(paths[-1])
-        if metadata.get("format") != _FORMAT or metadata.get("digest") != digest(parameters):
+        if metadata.get("format") != _FORMAT or metadata.get("digest") != _digest_all(parameters, metadata):
             raise CheckpointError(
                 f"{paths[-1]} is damaged: content and digest differ. Delete it to resume from the one before."
             )
@@ -93,6 +95,12 @@ class CheckpointStore:
         ]
         if changed:
             raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(changed))
+
+
+def _digest_all(parameters: Parameters, metadata: Mapping[str, str]) -> str:
+    """Return the sha256 of the parameters and of everything else the file says: damaged progress is damage, too."""
+    rest = {key: value for key, value in metadata.items() if key != "digest"}
+    return hashlib.sha256((digest(parameters) + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
 
 
 def _read(path: Path) -> tuple[Parameters, dict[str, str]]:

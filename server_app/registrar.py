@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from federation.config import RunConfig
 from federation.errors import RefusalCode, RefusalError, RunFailedError
 from federation.records.answers import Enrolment
@@ -12,6 +14,7 @@ from server_app.roster import DataShape, Roster
 
 _SETTLED_AFTER_S = 5.0
 _TICK_S = 0.5
+_ASK_AGAIN_AFTER_S = 30.0
 
 
 class Registrar:
@@ -28,7 +31,7 @@ class Registrar:
         self._mail = mail
         self.roster = Roster()
         self._shape: DataShape | None = None
-        self._turned_away: set[int] = set()
+        self._turned_away: dict[int, float] = {}
         self._last_change = mail.now()
         self.connected: frozenset[int] = frozenset()
 
@@ -57,16 +60,19 @@ class Registrar:
     def invite(self) -> None:
         """Look which nodes are connected and ask the new ones who they are."""
         self.connected = self._mail.node_ids()
-        known = self.roster.node_ids | self._mail.in_flight.busy_nodes | self._turned_away
+        now = self._mail.now()
+        closed = {node_id for node_id, until in self._turned_away.items() if now < until}
+        known = self.roster.node_ids | self._mail.in_flight.busy_nodes | closed
         for node_id in sorted(self.connected - known):
             self._mail.ask(encode_query(self._settings.name), node_id=node_id, kind="query")
 
     def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
-        """Enrol the hospital that answered a query, or refuse it."""
+        """Enrol the hospital that answered a query, or refuse it: for good, or for a while when it may mend itself."""
         try:
             self._admit(expect(Enrolment, answer), dispatch.node_id)
         except RefusalError as error:
-            self._turned_away.add(dispatch.node_id)
+            mendable = error.code in (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR)
+            self._turned_away[dispatch.node_id] = self._mail.now() + _ASK_AGAIN_AFTER_S if mendable else math.inf
             self._mail.refuse(error, None)
 
     def _admit(self, enrolment: Enrolment, node_id: int) -> None:
@@ -90,7 +96,7 @@ class Registrar:
         member = self.roster.members[name]
         found = DataShape.of(member.enrolment)
         self.roster.remove(name)
-        self._turned_away.add(member.node_id)
+        self._turned_away[member.node_id] = math.inf
         self._mail.refuse(RefusalError(RefusalCode.DATA_MISMATCH, f"Expected data of {shape}, found {found}."), name)
 
     def _is_complete(self) -> bool:

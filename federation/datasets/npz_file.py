@@ -56,9 +56,12 @@ def read_archive(path: Path) -> Archive:
         DataError: the file cannot be read as an NPZ archive of plain arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("a single array")
             return {key: archive[key] for key in archive.files if key in _SPLIT_KEYS | _POOLED_KEYS | {_CLASS_NAMES}}
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"Expected an NPZ archive of plain arrays at {path}, found: {error}. Write it with numpy.savez_compressed, "
             "without arrays of dtype object."

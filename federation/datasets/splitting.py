@@ -36,7 +36,7 @@ def split_pool(pool: ImageSet, info: DatasetInfo, data: DataConfig, *, seed: int
         if not members.any():
             raise DataError(
                 f"Expected at least one {name} image, found none of {len(pool)} with data.validation-fraction="
-                f"{data.validation_fraction:g} and data.test-fraction={data.test_fraction:g}: add images or raise these."
+                f"{data.validation_fraction:g} and data.test-fraction={data.test_fraction:g}: add images or raise it."
             )
     return Dataset(info=info, **{name: pool.take(np.flatnonzero(members)) for name, members in chosen.items()})
 

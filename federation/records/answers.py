@@ -38,7 +38,7 @@ class ModelUpdate:
         hospital_id: who answers.
         model_version: the version it started from.
         examples: training images it used.
-        update: parameters after local training minus parameters received.
+        update: parameters after local training minus parameters received; decoded ones must only be read.
     """
 
     hospital_id: str
@@ -107,7 +107,7 @@ def decode_model_update(content: RecordDict) -> ModelUpdate:
         hospital_id=hospital_id_of(config),
         model_version=integer_of(config, "model-version"),
         examples=examples,
-        update=decode_parameters(arrays_of(content)),
+        update=decode_parameters(arrays_of(content), copy=False),
     )
 
 

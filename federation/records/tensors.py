@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import io
+import warnings
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from federation.errors import RefusalCode, RefusalError
 from federation.parameters import Parameters
 
 _NPY = "numpy.ndarray"
+# The header that NumPy writes for an array of plain little-endian numbers in C order. NumPy's own reader evaluates the
+# header as Python source and fails on hostile ones in more ways than anybody can list.
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<|][fiu][1248])', 'fortran_order': False, "
+    rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n",
+    re.DOTALL,
+)
 
 EncodedParameters = ArrayRecord
 
@@ -23,13 +34,17 @@ def encode_parameters(parameters: Mapping[str, torch.Tensor]) -> EncodedParamete
     return ArrayRecord({name: _encode_tensor(value) for name, value in parameters.items()})
 
 
-def decode_parameters(record: EncodedParameters) -> Parameters:
-    """Return the tensors of `record`, as copies of its bytes.
+def decode_parameters(record: EncodedParameters, *, copy: bool = True) -> Parameters:
+    """Return the tensors of `record`.
+
+    Args:
+        record: what was received.
+        copy: False leaves the tensors as views of the received bytes, which then must only be read.
 
     Raises:
         RefusalError: an array is not a plain NumPy array of numbers.
     """
-    return {name: _decode_tensor(name, array) for name, array in record.items()}
+    return {name: _decode_tensor(name, array, copy=copy) for name, array in record.items()}
 
 
 def payload_bytes(content: RecordDict) -> int:
@@ -58,16 +73,21 @@ def _encode_tensor(value: torch.Tensor) -> Array:
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=_NPY, data=data)
 
 
-def _decode_tensor(name: str, array: Array) -> torch.Tensor:
+def _decode_tensor(name: str, array: Array, *, copy: bool) -> torch.Tensor:
     """Return the tensor in `array`; parsing the npy header here copies its bytes once instead of three times."""
+    header = _HEADER.match(array.data) if array.stype == _NPY else None
+    if header is None:
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected {name!r} as a plain array of numbers, found another.")
     try:
-        stream = io.BytesIO(array.data)
-        npy.read_magic(stream)
-        shape, fortran, dtype = npy.read_array_header_1_0(stream)
-        plain = array.stype == _NPY and not fortran and dtype.kind in "fiu"
-        values = np.frombuffer(array.data, dtype=dtype, offset=stream.tell()).reshape(shape) if plain else None
-    except (ValueError, TypeError) as error:
+        shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
+        values = np.frombuffer(array.data, dtype=header[1].decode(), offset=header.end()).reshape(shape)
+        return torch.from_numpy(values.copy()) if copy else _view(values)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise RefusalError(RefusalCode.MALFORMED, f"Array {name!r} cannot be read: {error}.") from None
-    if values is None:
-        raise RefusalError(RefusalCode.MALFORMED, f"Expected {name!r} as a plain array of numbers, found {dtype}.")
-    return torch.from_numpy(values.copy())
+
+
+def _view(values: NDArray[Any]) -> torch.Tensor:
+    """Return a tensor over received bytes; torch warns that they are not writable, and nobody writes them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -42,5 +42,5 @@ def _rewrap(content: RecordDict) -> RecordDict:
 
 def _copy_record(record: ArrayRecord | ConfigRecord | MetricRecord) -> ArrayRecord | ConfigRecord | MetricRecord:
     if isinstance(record, ArrayRecord):
-        return ArrayRecord({key: Array(a.dtype, a.shape, a.stype, a.data) for key, a in record.items()})
+        return ArrayRecord({key: copy.copy(array) for key, array in record.items()})
     return copy.deepcopy(record)

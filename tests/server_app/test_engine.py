@@ -36,6 +36,12 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
+def as_error(message: Message, error: Error) -> Message:
+    """Return `message` with an error in place of its content."""
+    parts: dict[str, Any] = {"error": error, "metadata": message.metadata}
+    return Message(**parts)
+
+
 def run(folder: Path, hospitals: Hospitals, count: int, **settings: Any) -> Summary:
     return simulate(configure(folder, **settings), hospitals.app(), [SiteTiming()] * count)
 
@@ -279,3 +285,19 @@ def test_older_run_of_the_same_name_is_kept_beside_the_new_one(tmp_path: Path) -
     older = Summary.model_validate_json((tmp_path / "run.1" / "summary.json").read_text())
     newer = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
     assert (older.model_version, newer.model_version) == (1, 2)
+
+
+def test_hospital_whose_enrolment_failed_for_now_is_asked_again(tmp_path: Path) -> None:
+    lost: list[Message] = []
+
+    def lose_first_answer(message: Message) -> Iterable[Message]:
+        if message.metadata.message_type == "query" and not lost:
+            lost.append(message)
+            return [as_error(message, Error(5, "lost"))]
+        return [message]
+
+    settings = configure(tmp_path, aggregation__rounds=1, run__hospitals=2)
+    summary = simulate(settings, Hospitals().app(), [SiteTiming()] * 2, tamper=lose_first_answer)
+
+    assert summary.refused == {"node-lost": 1}
+    assert summary.updates_applied == 2

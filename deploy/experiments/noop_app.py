@@ -1,0 +1,58 @@
+"""A ClientApp that answers at once with an update of zeros: what is left to measure is the engine."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from federation.config import ModelConfig
+from federation.datasets.image_set import DatasetInfo, Task
+from federation.models import build_empty_model
+from federation.records.answers import ModelUpdate, encode_enrolment, encode_model_update
+
+EXAMPLES = 100
+INFO = DatasetInfo(
+    name="nothing",
+    task=Task.MULTICLASS,
+    class_names=tuple(f"class {index}" for index in range(11)),
+    channels=1,
+    height=28,
+    width=28,
+)
+
+app = ClientApp()
+
+
+@app.query()
+def enrol(message: Message, context: Context) -> Message:
+    """Answer with the shape of OrganAMNIST, which makes a model of 1.67 million parameters."""
+    return Message(encode_enrolment(_name(context), EXAMPLES, INFO), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer with zeros of the model's shape, encoded once per process."""
+    config = message.content["config"]
+    content = encode_model_update(
+        ModelUpdate(
+            hospital_id=_name(context), model_version=int(config["model-version"]), examples=EXAMPLES, update={}
+        )
+    )
+    content["arrays"] = ArrayRecord({key: Array(a.dtype, a.shape, a.stype, a.data) for key, a in _zeros().items()})
+    return Message(content, reply_to=message)
+
+
+@functools.cache
+def _zeros() -> ArrayRecord:
+    zeros = {name: torch.zeros_like(value) for name, value in build_empty_model(ModelConfig(), INFO).state_dict().items()}
+    content: RecordDict = encode_model_update(
+        ModelUpdate(hospital_id="nobody", model_version=0, examples=1, update=zeros)
+    )
+    return content.array_records["arrays"]
+
+
+def _name(context: Context) -> str:
+    return f"hospital-{int(context.node_config['partition-id']):03d}"

@@ -1,0 +1,181 @@
+"""Folders of PNG and JPEG files: both layouts, and every way in which a folder can be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from federation.config import DataConfig
+from federation.datasets import load_dataset
+from federation.errors import ConfigurationError, DataError
+
+
+def write_image(path, value=0, size=(6, 5), mode="L"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    colour = value if mode in ("L", "P", "I;16") else (value, 255 - value, 7)[: len(mode)]
+    Image.new(mode, size, colour).save(path)
+
+
+def write_class(folder, count, start=0, suffix=".png", mode="L"):
+    for number in range(count):
+        write_image(folder / f"{number:03d}{suffix}", value=start + number, mode=mode)
+
+
+def write_pool(root, count=20):
+    write_class(root / "benign", count)
+    write_class(root / "malignant", count, start=100)
+
+
+def load(root, seed=0):
+    return load_dataset(DataConfig(name="folder", root=str(root)), seed=seed)
+
+
+def test_pooled_images_are_split_and_their_classes_named_by_folder(tmp_path):
+    write_pool(tmp_path)
+
+    dataset = load(tmp_path)
+
+    assert dataset.info.class_names == ("benign", "malignant")
+    assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [28, 4, 8]
+    assert dataset.train.images.shape == (28, 1, 5, 6)
+    assert (dataset.info.channels, dataset.info.height, dataset.info.width) == (1, 5, 6)
+    for split in (dataset.train, dataset.validation, dataset.test):
+        np.testing.assert_array_equal(split.labels, split.images[:, 0, 0, 0] >= 100)
+
+
+def test_existing_splits_are_kept(tmp_path):
+    for split, count in (("train", 5), ("val", 3), ("test", 2)):
+        write_class(tmp_path / split / "a", count, start=10 * count)
+        write_class(tmp_path / split / "b", count, start=100 + 10 * count)
+
+    dataset = load(tmp_path)
+
+    assert dataset.train.images[:, 0, 0, 0].tolist() == [50, 51, 52, 53, 54, 150, 151, 152, 153, 154]
+    assert dataset.validation.images[:, 0, 0, 0].tolist() == [30, 31, 32, 130, 131, 132]
+    assert dataset.test.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_colours_become_three_channels_in_order(tmp_path):
+    write_class(tmp_path / "a", 10, start=20, mode="RGB")
+    write_class(tmp_path / "b", 10, start=60, mode="RGB")
+
+    dataset = load(tmp_path)
+
+    red, green, blue = dataset.train.images[0, :, 0, 0].tolist()
+    assert dataset.info.channels == 3
+    assert (green, blue) == (255 - red, 7)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".PNG", ".jpg", ".jpeg", ".JPEG"])
+def test_png_and_jpeg_files_are_read_whatever_the_case_of_their_suffix(tmp_path, suffix):
+    write_class(tmp_path / "a", 10, suffix=suffix)
+    write_class(tmp_path / "b", 10, suffix=suffix)
+
+    assert len(load(tmp_path).train) == 14
+
+
+def test_hidden_folders_and_other_files_are_passed_over(tmp_path):
+    write_pool(tmp_path)
+    (tmp_path / ".thumbnails").mkdir()
+    (tmp_path / "benign" / "notes.txt").write_text("none", encoding="utf-8")
+    (tmp_path / "LICENSE").write_text("none", encoding="utf-8")
+
+    dataset = load(tmp_path)
+
+    assert dataset.info.class_names == ("benign", "malignant")
+    assert len(dataset.train) == 28
+
+
+@pytest.mark.parametrize("names", [(), ("only",)])
+def test_fewer_than_two_classes_are_refused(tmp_path, names):
+    for name in names:
+        write_class(tmp_path / name, 5)
+
+    with pytest.raises(DataError, match=rf"two or more class folders in .*, found \[{', '.join(map(repr, names))}\]"):
+        load(tmp_path)
+
+
+def test_a_class_without_images_is_refused(tmp_path):
+    write_pool(tmp_path)
+    (tmp_path / "normal").mkdir()
+
+    with pytest.raises(DataError, match="file in the class folder .*normal, found none"):
+        load(tmp_path)
+
+
+def test_an_image_of_another_size_is_named_with_both_sizes(tmp_path):
+    write_pool(tmp_path)
+    write_image(tmp_path / "malignant" / "odd.png", size=(8, 5))
+
+    with pytest.raises(DataError, match=r"to be 5x6 pixels with 1 .* found 5x8 pixels with 1 .* in .*odd\.png"):
+        load(tmp_path)
+
+
+def test_an_image_with_other_channels_is_named_with_both_numbers(tmp_path):
+    write_pool(tmp_path)
+    write_image(tmp_path / "malignant" / "odd.png", mode="RGB")
+
+    with pytest.raises(DataError, match=r"pixels with 1 channel.* found 5x6 pixels with 3 channel.* in .*odd\.png"):
+        load(tmp_path)
+
+
+def test_images_of_the_test_split_must_have_the_size_of_the_training_images(tmp_path):
+    for split in ("train", "val", "test"):
+        write_class(tmp_path / split / "a", 2)
+        write_class(tmp_path / split / "b", 2)
+    for number in range(2):
+        write_image(tmp_path / "test" / "a" / f"{number:03d}.png", size=(9, 9))
+
+    with pytest.raises(DataError, match=r"found 9x9 pixels .*000\.png"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "I;16", "LA"])
+def test_an_image_that_is_neither_grey_nor_rgb_is_refused_rather_than_converted(tmp_path, mode):
+    write_pool(tmp_path)
+    write_image(tmp_path / "malignant" / "odd.png", mode=mode)
+
+    with pytest.raises(DataError, match=rf"in .*odd\.png, found mode {mode}: convert it"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", None])
+def test_an_unreadable_image_is_named(tmp_path, content):
+    write_pool(tmp_path)
+    broken = tmp_path / "benign" / "broken.png"
+    pixels = np.random.default_rng(0).integers(0, 256, size=(64, 64), dtype=np.uint8)
+    Image.fromarray(pixels).save(broken)
+    broken.write_bytes(broken.read_bytes()[:300] if content is None else content)
+
+    with pytest.raises(DataError, match=r"readable image at .*broken\.png, found"):
+        load(tmp_path)
+
+
+def test_an_incomplete_set_of_splits_is_refused(tmp_path):
+    write_class(tmp_path / "train" / "a", 2)
+    write_class(tmp_path / "test" / "a", 2)
+
+    with pytest.raises(DataError, match=r"exactly the folders train, val and test .*, found \['test', 'train'\]"):
+        load(tmp_path)
+
+
+def test_splits_with_different_classes_are_refused(tmp_path):
+    for split, other in (("train", "b"), ("val", "b"), ("test", "c")):
+        write_class(tmp_path / split / "a", 2)
+        write_class(tmp_path / split / other, 2)
+
+    with pytest.raises(DataError, match=r"classes \['a', 'b'\] of train in .*test, found \['a', 'c'\]"):
+        load(tmp_path)
+
+
+def test_a_file_as_root_is_refused(tmp_path):
+    write_image(tmp_path / "one.png")
+
+    with pytest.raises(DataError, match="Expected a folder at"):
+        load(tmp_path / "one.png")
+
+
+def test_a_relative_root_is_refused():
+    with pytest.raises(ConfigurationError, match="an absolute path, found 'images'"):
+        load("images")
