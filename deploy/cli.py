@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import typer
 
+from deploy.experiments.command import experiment
+from deploy.inspect_data import data
+from deploy.rebuild_report import report_command
 from deploy.simulate import simulate_command
 
-main = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Train imaging models together, hospital by hospital."
-)
+main = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 main.command("simulate")(simulate_command)
+main.command("report")(report_command)
+main.add_typer(experiment, name="experiment")
+main.add_typer(data, name="data")
 
 
 @main.callback()

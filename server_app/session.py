@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from federation.datasets.sites import load_site, load_union_test
-
 from federation.config import Configuration
 from federation.datasets.image_set import DatasetInfo, ImageSet
+from federation.datasets.sites import load_site, load_union_test
 from federation.errors import AegisError, DataError, RunFailedError
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like

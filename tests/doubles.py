@@ -26,6 +26,9 @@ from federation.records.tasks import decode_evaluation_task, decode_training_tas
 INFO = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=4, width=4)
 
 
+Spoiler = Callable[[ModelUpdate], ModelUpdate | RecordDict | Error]
+
+
 @dataclass
 class Hospitals:
     """Scripted hospitals; each adds `step(hospital, version)` to every parameter.
@@ -40,7 +43,7 @@ class Hospitals:
     """
 
     examples: dict[int, int] = field(default_factory=dict)
-    spoil: dict[int, Callable[[ModelUpdate], ModelUpdate | RecordDict | Error]] = field(default_factory=dict)
+    spoil: dict[int, Spoiler] = field(default_factory=dict)
     info: dict[int, DatasetInfo] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     seeds: dict[tuple[str, int], int] = field(default_factory=dict)

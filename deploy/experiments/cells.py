@@ -87,16 +87,12 @@ def run_cells(cells: Sequence[Cell], store: CellStore, *, jobs: int, console: Co
     return results
 
 
-def _run_side_by_side(
-    cells: Sequence[Cell], folder: Path, jobs: int, done: Callable[[Cell, Result], None]
-) -> None:
+def _run_side_by_side(cells: Sequence[Cell], folder: Path, jobs: int, done: Callable[[Cell, Result], None]) -> None:
     if not cells:
         return
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        futures: dict[Future[Result], Cell] = {
-            pool.submit(cell.compute, cell.settings, folder): cell for cell in cells
-        }
+        futures: dict[Future[Result], Cell] = {pool.submit(cell.compute, cell.settings, folder): cell for cell in cells}
         for future in as_completed(futures):
             done(futures[future], future.result())

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import tomli_w
-import tomllib
 
 from client_app.main import app as client_app
 from deploy.experiments.cells import Cell, Result
@@ -59,7 +59,8 @@ def measure_rates(settings: dict[str, Any], folder: Path) -> Result:
     Rates count from the first applied round to the last, so that neither start-up nor enrolment counts.
     """
     rates = {}
-    virtual = _configure(folder, {**_NOOP, "run.name": "noop-virtual", "aggregation.rounds": settings["virtual_rounds"]})
+    rounds = settings["virtual_rounds"]
+    virtual = _configure(folder, {**_NOOP, "run.name": "noop-virtual", "aggregation.rounds": rounds})
     simulate(virtual, noop_app, [SiteTiming()] * _HOSPITALS)
     rates["virtual"] = _rate(virtual)
     flower = _configure(folder, {**_NOOP, "run.name": "noop-flower", "aggregation.rounds": settings["flower_rounds"]})

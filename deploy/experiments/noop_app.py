@@ -35,11 +35,9 @@ def enrol(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer with zeros of the model's shape, encoded once per process."""
-    config = message.content["config"]
+    version = message.content.config_records["config"]["model-version"]
     content = encode_model_update(
-        ModelUpdate(
-            hospital_id=_name(context), model_version=int(config["model-version"]), examples=EXAMPLES, update={}
-        )
+        ModelUpdate(hospital_id=_name(context), model_version=int(str(version)), examples=EXAMPLES, update={})
     )
     content["arrays"] = ArrayRecord({key: Array(a.dtype, a.shape, a.stype, a.data) for key, a in _zeros().items()})
     return Message(content, reply_to=message)
@@ -47,7 +45,8 @@ def train(message: Message, context: Context) -> Message:
 
 @functools.cache
 def _zeros() -> ArrayRecord:
-    zeros = {name: torch.zeros_like(value) for name, value in build_empty_model(ModelConfig(), INFO).state_dict().items()}
+    state = build_empty_model(ModelConfig(), INFO).state_dict()
+    zeros = {name: torch.zeros_like(value) for name, value in state.items()}
     content: RecordDict = encode_model_update(
         ModelUpdate(hospital_id="nobody", model_version=0, examples=1, update=zeros)
     )

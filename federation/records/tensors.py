@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import warnings
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 

@@ -20,7 +20,7 @@ from federation.records.answers import ModelUpdate
 from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import RunStatus, Summary
-from tests.doubles import INFO, Hospitals, changed, configure
+from tests.doubles import INFO, Hospitals, Spoiler, changed, configure
 
 
 def final_parameters(folder: Path) -> Parameters:
@@ -234,7 +234,7 @@ def test_hospital_without_training_images_is_refused_at_enrolment(tmp_path: Path
 
 
 def test_diverging_model_fails_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    huge = {0: lambda a: changed(update={k: v * 0 + 3e38 for k, v in a.update.items()})(a)}
+    huge: dict[int, Spoiler] = {0: lambda a: changed(update={k: v * 0 + 3e38 for k, v in a.update.items()})(a)}
 
     with pytest.raises(RunFailedError, match="Version 2 is not finite"):
         run(tmp_path, Hospitals(spoil=huge), 1, aggregation__rounds=3)

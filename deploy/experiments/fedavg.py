@@ -1,0 +1,189 @@
+"""`aegis experiment fedavg`: as good as central training, as fast as promised, equal in both engines?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.experiments.cells import Cell, Result
+from deploy.experiments.claims import Claim, claim, claims_as_json, claims_as_table, describe_machine
+from deploy.experiments.commands import commands_cell
+from deploy.experiments.curve_plot import draw_curves
+from deploy.experiments.engines import engine_cells
+from deploy.experiments.federations import ORGANA, PNEUMONIA, S1, central_settings, federation_cell
+from deploy.experiments.overhead import overhead_cell
+from federation.durable import write_durably
+
+COMMAND = "aegis experiment fedavg"
+PARTS = ("pneumonia", "organa", "s1", "engines", "overhead", "commands")
+_PNEUMONIA_SEEDS = (0, 1, 2, 3, 4)
+_SEEDS = (0, 1, 2)
+
+
+def fedavg_cells(parts: Sequence[str], *, data_root: str, source: Path) -> list[Cell]:
+    """Return the cells of the named `parts`.
+
+    Args:
+        parts: of `PARTS`.
+        data_root: folder with the MedMNIST files, or empty to download.
+        source: the source tree that `flwr run` and `make` are run on.
+    """
+    cells: list[Cell] = []
+    if "pneumonia" in parts:
+        for seed in _PNEUMONIA_SEEDS:
+            root, central = data_root, central_settings(PNEUMONIA)
+            cells.append(federation_cell(f"pneumonia-{seed}", PNEUMONIA, hospitals=6, seed=seed, data_root=root))
+            cells.append(federation_cell(f"pneumonia-central-{seed}", central, hospitals=1, seed=seed, data_root=root))
+    if "organa" in parts:
+        cells += [federation_cell(f"organa-{s}", ORGANA, hospitals=10, seed=s, data_root=data_root) for s in _SEEDS]
+    if "s1" in parts:
+        cells += [federation_cell(f"s1-{s}", S1, hospitals=100, seed=s, data_root=data_root) for s in _SEEDS]
+    cells += engine_cells(source) if "engines" in parts else []
+    cells += [overhead_cell(data_root)] if "overhead" in parts else []
+    cells += [commands_cell(source)] if "commands" in parts else []
+    return cells
+
+
+def fedavg_claims(results: dict[str, Result]) -> list[Claim]:
+    """Return every claim of the experiment; a claim whose cells are missing has no value."""
+    return [*_quality_claims(results), *_engine_claims(results), *_command_claims(results)]
+
+
+def write_fedavg_results(results: dict[str, Result], folder: Path) -> None:
+    """Write `01-fedavg.json`, `01-fedavg.md` and the plot of the S1 curve into `folder`."""
+    claims = fedavg_claims(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"command": COMMAND, "claims": claims_as_json(claims), "cells": results}
+    write_durably(folder / "01-fedavg.json", (json.dumps(content, indent=1) + "\n").encode())
+    curves = [cell["curve"] for cell in _of(results, "s1-", _SEEDS)]
+    if curves:
+        draw_curves(curves, folder / "01-fedavg-s1.svg")
+    write_durably(folder / "01-fedavg.md", _page(results, claims).encode())
+
+
+def _quality_claims(results: dict[str, Result]) -> list[Claim]:
+    federated = _of(results, "pneumonia-", _PNEUMONIA_SEEDS)
+    central = _of(results, "pneumonia-central-", _PNEUMONIA_SEEDS)
+    paired = len(federated) == len(central)
+    gaps = [
+        100 * (whole["final"]["accuracy"] - parts["final"]["accuracy"])
+        for whole, parts in (zip(central, federated, strict=True) if paired else ())
+    ]
+    organa = [cell["final"]["accuracy"] for cell in _of(results, "organa-", _SEEDS)]
+    s1 = _of(results, "s1-", _SEEDS)
+    complete = len(s1) == len(_SEEDS) and all(cell["curve"][-1]["version"] == 50 for cell in s1)
+    return [
+        claim("pneumonia_accuracy_gap_points", "<= 2", gaps, unit="points", command=f"{COMMAND} --part pneumonia",
+              seeds=_PNEUMONIA_SEEDS, note="central minus federated test accuracy; 6 hospitals, Dirichlet 0.5"),
+        claim("pneumonia_auroc", ">= 0.95", [cell["final"]["auroc"] for cell in federated], unit="",
+              command=f"{COMMAND} --part pneumonia", seeds=_PNEUMONIA_SEEDS, note="federated, official test split"),
+        claim("organa_accuracy", ">= 0.85", organa, unit="", command=f"{COMMAND} --part organa", seeds=_SEEDS,
+              note="10 hospitals, Dirichlet 0.5, official test split"),
+        claim("s1_curve_recorded", "== 1", [1.0] if complete else [], unit="", command=f"{COMMAND} --part s1",
+              seeds=_SEEDS, note="100 clients, 10 per round, at most 5 classes each, 50 rounds, three seeds"),
+    ]  # fmt: skip
+
+
+def _engine_claims(results: dict[str, Result]) -> list[Claim]:
+    rates, equal = results.get("engine-rates"), results.get("engines-equal")
+    overhead = results.get("simulate-overhead")
+    return [
+        claim("virtual_grid_speedup", ">= 50", [rates["speedup"]] if rates else [], unit="x",
+              command=f"{COMMAND} --part engines",
+              note="rounds per second without training, 10 of 100 hospitals, 1.67 M parameters, same server code"),
+        claim("simulate_overhead_ratio", "<= 1.10", [overhead["median_ratio"]] if overhead else [], unit="x",
+              command=f"{COMMAND} --part overhead", note="median of five alternating pairs against a bare torch loop"),
+        claim("engines_equal", "== 1", [float(equal["equal"])] if equal else [], unit="",
+              command=f"{COMMAND} --part engines",
+              note="sha256 of the final parameters: flwr run, virtual grid by reference, virtual grid serialized"),
+    ]  # fmt: skip
+
+
+def _command_claims(results: dict[str, Result]) -> list[Claim]:
+    minutes: dict[str, float] = results.get("commands", {}).get("minutes", {})
+    wanted = (("demo_cold_min", "<= 8", "demo_cold"), ("demo_warm_min", "<= 3", "demo_warm"))
+    return [
+        claim(identity, target, [minutes[key]] if key in minutes else [], unit="min",
+              command=f"{COMMAND} --part commands", note="fresh clone of the committed tree, packages cached by pip")
+        for identity, target, key in (*wanted, ("make_test_min", "<= 20", "test"))
+    ]  # fmt: skip
+
+
+def _of(results: dict[str, Result], prefix: str, seeds: Sequence[int]) -> list[Result]:
+    return [results[f"{prefix}{seed}"] for seed in seeds if f"{prefix}{seed}" in results]
+
+
+def _page(results: dict[str, Result], claims: Sequence[Claim]) -> str:
+    sections = [
+        "# 01 FedAvg",
+        f"Written by `{COMMAND}`; do not edit. Machine: {describe_machine()}.",
+        claims_as_table(claims),
+        "## PneumoniaMNIST, 6 hospitals, Dirichlet 0.5",
+        _setting(PNEUMONIA),
+        "Central training is the same code with one hospital that holds everything, and as many passes.",
+        _federation_table(results, ("pneumonia-", "pneumonia-central-"), _PNEUMONIA_SEEDS),
+        "## OrganAMNIST, 10 hospitals, Dirichlet 0.5",
+        _setting(ORGANA),
+        _federation_table(results, ("organa-",), _SEEDS),
+        "## The setting of S1 without defence: OrganAMNIST, 100 clients",
+        _setting(S1),
+        "![Test accuracy per version, mean and deviation over seeds](01-fedavg-s1.svg)",
+        _curve_table([cell["curve"] for cell in _of(results, "s1-", _SEEDS)]),
+        "## Engines",
+        _engines(results),
+    ]
+    return "\n\n".join(part for part in sections if part) + "\n"
+
+
+def _setting(settings: dict[str, Any]) -> str:
+    shown = ", ".join(f"`{key}={value}`" for key, value in settings.items() if not key.startswith("run."))
+    return f"Settings: {shown}; everything else as in docs/configuration.md."
+
+
+def _federation_table(results: dict[str, Result], prefixes: Sequence[str], seeds: Sequence[int]) -> str:
+    heads = ("run", "accuracy", "AUROC", "worst hospital", "its accuracy", "median hospital", "seconds")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for prefix in prefixes:
+        for seed in seeds:
+            cell = results.get(f"{prefix}{seed}")
+            if cell:
+                scores, worst = cell["final"], cell["worst_hospital"] or "-"
+                rows.append(
+                    f"| {prefix}{seed} | {scores['accuracy']:.3f} | {scores['auroc']:.3f} | {worst} | "
+                    f"{_shown(cell['worst_accuracy'])} | {_shown(cell['median_accuracy'])} | {cell['wall_s']:.0f} |"
+                )
+    return "\n".join(rows)
+
+
+def _curve_table(curves: Sequence[list[dict[str, Any]]]) -> str:
+    if not curves:
+        return "Not measured."
+    rows = ["| version | accuracy | deviation | AUROC |", "|---|---|---|---|"]
+    for points in zip(*curves, strict=True):
+        if points[0]["version"] % 5 == 0:
+            accuracies = [point["accuracy"] for point in points]
+            deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+            auroc = statistics.fmean(point["auroc"] for point in points)
+            mean = statistics.fmean(accuracies)
+            rows.append(f"| {points[0]['version']} | {mean:.3f} | {deviation:.3f} | {auroc:.3f} |")
+    return "\n".join(rows)
+
+
+def _engines(results: dict[str, Result]) -> str:
+    lines = []
+    if rates := results.get("engine-rates"):
+        flower, virtual = rates["rounds_per_s"]["flower"], rates["rounds_per_s"]["virtual"]
+        lines.append(f"- Rounds per second without training: `flwr run` {flower:.2f}, virtual grid {virtual:.1f}.")
+    if overhead := results.get("simulate-overhead"):
+        ratios = ", ".join(f"{ratio:.3f}" for ratio in overhead["ratios"])
+        lines.append(f"- A federation over a bare torch loop with the same steps, pair by pair: {ratios}.")
+    if equal := results.get("engines-equal"):
+        lines.append(f"- Final parameters: {equal['digests']}.")
+    return "\n".join(lines)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

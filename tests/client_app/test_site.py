@@ -1,0 +1,133 @@
+"""A simulated site is a share with the run's seed; a deployed hospital is its own folder and takes nobody's seed."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_app.site import DeployedHospital, SimulatedSite, identify_site
+from federation.config import parse_configuration
+from federation.datasets.sites import load_site
+from federation.errors import ConfigurationError, SiteError, SiteErrorCode
+from tests.client_app.calls import flat_configuration, make_context
+
+
+def identify(folder: Path, settings: dict[str, Any] | None = None, **node_config: Any) -> Any:
+    flat = flat_configuration(folder, **(settings or {}))
+    return identify_site(make_context(flat, **node_config), parse_configuration(flat))
+
+
+def test_partition_makes_a_simulated_site_with_the_runs_seed(tmp_path: Path) -> None:
+    site = identify(tmp_path, {"run__seed": 9, "run__name": "trial"}, partition_id=2, num_partitions=5)
+
+    assert isinstance(site, SimulatedSite)
+    assert (site.hospital_id, site.partition, site.partitions, site.seed) == ("hospital-002", 2, 5, 9)
+    assert site.state_dir == tmp_path / "trial" / "sites"
+
+
+def test_simulated_site_may_have_a_name_and_a_place_of_its_own(tmp_path: Path) -> None:
+    site = identify(
+        tmp_path, partition_id=0, num_partitions=1, hospital_id="north", state_dir=str(tmp_path / "x")
+    )  # fmt: skip
+
+    assert (site.hospital_id, site.state_dir) == ("north", tmp_path / "x")
+
+
+def test_simulated_site_trains_with_the_seed_it_is_asked_to_use(tmp_path: Path) -> None:
+    assert identify(tmp_path, partition_id=0, num_partitions=1).training_seed(1234) == 1234
+
+
+def test_simulated_site_loads_its_share(tmp_path: Path) -> None:
+    site = identify(tmp_path, {"run__seed": 3}, partition_id=1, num_partitions=2)
+
+    found = site.load()
+
+    expected = load_site(site.data, site=1, sites=2, seed=3)
+    other = load_site(site.data, site=0, sites=2, seed=3)
+    np.testing.assert_array_equal(found.train.images, expected.train.images)
+    assert not np.array_equal(found.train.images[:10], other.train.images[:10])
+
+
+def test_name_without_partition_makes_a_deployed_hospital(tmp_path: Path) -> None:
+    site = identify(tmp_path, hospital_id="north", data_root="/data", state_dir="/state")
+
+    assert isinstance(site, DeployedHospital)
+    assert (site.hospital_id, site.data.root, site.state_dir) == ("north", "/data", Path("/state"))
+
+
+def test_deployed_hospital_keeps_its_state_at_home_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert identify(tmp_path, hospital_id="north").state_dir == tmp_path / ".aegis"
+
+
+def test_deployed_hospital_draws_its_seed_from_the_operating_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = identify(tmp_path, hospital_id="north")
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 1000 + bits)
+
+    assert site.training_seed(1234) == 1063
+
+
+def test_deployed_hospital_ignores_the_servers_seed(tmp_path: Path) -> None:
+    site = identify(tmp_path, hospital_id="north")
+
+    seeds = {site.training_seed(1234) for _ in range(5)}
+
+    assert len(seeds) == 5
+    assert 1234 not in seeds
+    assert not hasattr(site, "seed")
+
+
+@pytest.mark.parametrize("node", [{"hospital_id": "north"}, {"partition_id": 0, "num_partitions": 1}])
+def test_hospitals_own_data_root_wins_over_the_run_configuration(tmp_path: Path, node: dict[str, Any]) -> None:
+    settings = {"data__root": "/of/the/run"}
+
+    assert identify(tmp_path, settings, data_root="/own", **node).data.root == "/own"
+    assert identify(tmp_path, settings, **node).data.root == "/of/the/run"
+    assert identify(tmp_path, settings, data_root="", **node).data.root == ""
+
+
+def test_own_data_root_changes_nothing_else_about_the_data(tmp_path: Path) -> None:
+    given = identify(tmp_path, {"data__name": "folder"}, hospital_id="north")
+
+    own = identify(tmp_path, {"data__name": "folder"}, hospital_id="north", data_root="/own")
+
+    assert own.data == given.data.model_copy(update={"root": "/own"})
+
+
+def test_deployed_hospital_does_not_make_up_images(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="found 'phantom', which reads none"):
+        identify(tmp_path, hospital_id="north", data_root=str(tmp_path)).load()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {},
+        {"hospital_id": ""},
+        {"hospital_id": 5},
+        {"hospital_id": True},
+        {"hospital_id": "../north"},
+        {"hospital_id": "a" * 65},
+        {"num_partitions": 3},
+        {"partition_id": 0},
+        {"partition_id": "0", "num_partitions": 2},
+        {"partition_id": 0, "num_partitions": "2"},
+        {"partition_id": 0.0, "num_partitions": 2},
+        {"partition_id": True, "num_partitions": 2},
+        {"partition_id": 0, "num_partitions": True},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": "a/b"},
+    ],
+)
+def test_node_configuration_that_names_no_site_is_refused(tmp_path: Path, node: dict[str, Any]) -> None:
+    with pytest.raises(SiteError) as caught:
+        identify(tmp_path, **node)
+
+    assert caught.value.code is SiteErrorCode.CONFIGURATION
+    assert str(caught.value).startswith("Expected ")
