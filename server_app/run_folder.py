@@ -8,7 +8,6 @@ import tomli_w
 
 from federation.config import Configuration, RunConfig
 from federation.durable import write_durably
-from federation.errors import ConfigurationError
 
 
 class RunFolder:
@@ -49,15 +48,8 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     def prepare(self, configuration: Configuration) -> None:
-        """Create the folder and write `config.toml`; an older run of this name is moved aside unless it is resumed.
-
-        Raises:
-            ConfigurationError: `run.resume` is set and there is no such run.
-        """
-        if configuration.run.resume:
-            if not self.checkpoints.is_dir():
-                raise ConfigurationError(f"run.resume=true: expected a run at {self.path}, found none to resume.")
-        elif self.path.exists():
+        """Create the folder and write `config.toml`; an older run of this name is moved aside unless it is resumed."""
+        if not configuration.run.resume and self.path.exists():
             self.path.rename(self._free_name())
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         content = tomli_w.dumps(configuration.model_dump(by_alias=True))

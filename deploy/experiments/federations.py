@@ -9,7 +9,7 @@ from typing import Any
 from client_app.main import app as client_app
 from deploy.experiments.cells import Cell, Result
 from federation.config import Configuration, flatten, parse_configuration
-from server_app.run_folder import RunFolder
+from federation.errors import CheckpointError, ConfigurationError
 from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
@@ -76,7 +76,7 @@ def central_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_federation(settings: dict[str, Any], folder: Path) -> Result:
-    """Run, or resume, the federation that `settings` describe and return its scores.
+    """Run the federation that `settings` describe, or resume it where it has a fitting checkpoint; return its scores.
 
     Returns:
         `final` scores on the pooled test images, `curve` of (version, accuracy, AUROC), accuracy of the worst and the
@@ -84,11 +84,11 @@ def run_federation(settings: dict[str, Any], folder: Path) -> Result:
     """
     flat = {**flatten(Configuration()), **settings["configuration"], "run.root": str((folder / "runs").absolute())}
     configuration = parse_configuration(flat)
-    run_folder = RunFolder.of(configuration.run)
-    if run_folder.checkpoints.is_dir() and any(run_folder.checkpoints.iterdir()):
-        configuration = parse_configuration({**flat, "run.resume": True})
-    summary = simulate(configuration, client_app, [SiteTiming()] * settings["hospitals"])
-    return describe(summary)
+    sites = [SiteTiming()] * settings["hospitals"]
+    try:
+        return describe(simulate(parse_configuration({**flat, "run.resume": True}), client_app, sites))
+    except (CheckpointError, ConfigurationError):
+        return describe(simulate(configuration, client_app, sites))
 
 
 def describe(summary: Summary) -> Result:

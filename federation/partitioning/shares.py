@@ -38,9 +38,7 @@ def apportion(sizes: NDArray[np.int64], shares: Shares) -> NDArray[np.int64]:
         sizes: number of images per stratum, shape (strata,).
         shares: the hospitals' shares.
     """
-    reached = np.cumsum(shares.values, axis=0)
-    last_holder = reached >= reached[-1]
-    edges = np.where(last_holder, sizes, np.rint(np.minimum(reached, 1) * sizes)).astype(np.int64)
+    edges = np.rint(np.cumsum(shares.values, axis=0) * sizes).astype(np.int64)
     return np.diff(edges, axis=0, prepend=0)
 
 

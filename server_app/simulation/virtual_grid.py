@@ -67,7 +67,7 @@ class VirtualClock:
         Raises:
             RunFailedError: the wait is unbounded and nothing is scheduled, so it would never end.
         """
-        end = self._now + at_most_s
+        end = self._now + max(0.0, at_most_s)
         while self._events and self._events[0][0] <= end:
             if self._happen(self._events[0][0]):
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def test_update_is_the_difference_that_local_training_makes(desk: Desk, augmenta
 
 @pytest.mark.parametrize("name", ["cnn", "mlp", "resnet18"])
 def test_every_network_trains(tmp_path: Path, name: str) -> None:
-    desk = Desk(tmp_path, model__name=name)
+    desk = Desk(tmp_path, model__name=name, data__phantom_examples=60)
 
     answer = decode_model_update(desk.train(desk.build()).content)
 
@@ -237,11 +238,13 @@ def test_empty_split_is_answered_as_such(
 
 
 @pytest.mark.parametrize("kind", ["query", "train", "evaluate"])
-def test_unknown_configuration_key_is_refused_by_every_handler(tmp_path: Path, kind: str) -> None:
+def test_unknown_configuration_key_is_refused_by_every_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     good = Desk(tmp_path)
     parameters = good.build()
-    bad = Desk(tmp_path, no__such_key=1, data__root="")
-    bad.context.node_config["state-dir"] = str(tmp_path)
+    bad = Desk(tmp_path, no__such_key=1)
 
     reply = {
         "query": bad.query, "train": lambda: bad.train(parameters), "evaluate": lambda: bad.evaluate(parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from federation.config import DataConfig
 from federation.datasets import load_dataset
@@ -100,7 +101,7 @@ def test_a_class_without_images_is_refused(tmp_path):
     write_pool(tmp_path)
     (tmp_path / "normal").mkdir()
 
-    with pytest.raises(DataError, match="file in the class folder .*normal, found none"):
+    with pytest.raises(DataError, match=r"file in the class folder .*normal, found none"):
         load(tmp_path)
 
 
@@ -149,6 +150,36 @@ def test_an_unreadable_image_is_named(tmp_path, content):
     broken.write_bytes(broken.read_bytes()[:300] if content is None else content)
 
     with pytest.raises(DataError, match=r"readable image at .*broken\.png, found"):
+        load(tmp_path)
+
+
+def _shorten_first_chunk_of_pixels(path):
+    content = path.read_bytes()
+    start = content.index(b"IDAT")
+    path.write_bytes(content[: start - 4] + (10).to_bytes(4, "big") + content[start:])
+
+
+def _add_text_that_inflates_to_two_megabytes(path):
+    text = PngInfo()
+    text.add_text("comment", "x" * 2_000_000, zip=True)
+    Image.new("L", (6, 5)).save(path, pnginfo=text)
+
+
+@pytest.mark.parametrize("damage", [_shorten_first_chunk_of_pixels, _add_text_that_inflates_to_two_megabytes])
+def test_a_malformed_png_is_named(tmp_path, damage):
+    write_pool(tmp_path)
+    Image.effect_noise((64, 64), 50).save(tmp_path / "benign" / "broken.png")
+    damage(tmp_path / "benign" / "broken.png")
+
+    with pytest.raises(DataError, match=r"readable image at .*broken\.png, found"):
+        load(tmp_path)
+
+
+def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    write_pool(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+
+    with pytest.raises(DataError, match=r"readable image at .*000\.png, found: Image size \(30 pixels\)"):
         load(tmp_path)
 
 

@@ -157,6 +157,12 @@ def _flip(path):
     path.write_bytes(content)
 
 
+def _garble_compressed_data(path):
+    content = bytearray(path.read_bytes())
+    content[60:120] = b"\xff" * 60
+    path.write_bytes(content)
+
+
 def _text(path):
     path.write_text("not an archive", encoding="utf-8")
 
@@ -166,7 +172,7 @@ def _single_array(path):
         np.save(file, grey(3))
 
 
-@pytest.mark.parametrize("damage", [_cut, _flip, _text, _single_array])
+@pytest.mark.parametrize("damage", [_cut, _flip, _garble_compressed_data, _text, _single_array])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "data.npz"
     np.savez_compressed(path, **pooled())

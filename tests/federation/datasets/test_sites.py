@@ -159,7 +159,7 @@ def test_by_file_gives_each_hospital_one_folder_of_images(tmp_path):
 def test_by_file_refuses_more_hospitals_than_files(tmp_path):
     write_archive(tmp_path / "a.npz")
 
-    with pytest.raises(PartitionError, match="at most 1 hospitals, .* found sites=2"):
+    with pytest.raises(PartitionError, match=r"at most 1 hospitals, .* found sites=2"):
         load_site(by_file(tmp_path), site=0, sites=2, seed=0)
 
 
@@ -175,14 +175,14 @@ def test_by_file_refuses_a_hospital_whose_classes_or_shape_differ_from_the_first
 def test_by_file_refuses_a_hospital_below_the_minimum(tmp_path):
     write_archive(tmp_path / "a.npz")
 
-    with pytest.raises(PartitionError, match="4 validation images for 1 .*, found 3"):
+    with pytest.raises(PartitionError, match=r"4 validation images for 1 .*, found 3"):
         load_site(by_file(tmp_path, min_examples=4), site=0, sites=1, seed=0)
 
 
 def test_by_file_refuses_data_that_are_not_files_of_hospitals(tmp_path):
     data = DataConfig(name="pneumoniamnist", root=str(tmp_path), partition="by-file")
 
-    with pytest.raises(PartitionError, match="'folder' or 'npz' .*, found 'pneumoniamnist'"):
+    with pytest.raises(PartitionError, match=r"'folder' or 'npz' .*, found 'pneumoniamnist'"):
         load_site(data, site=0, sites=1, seed=0)
 
 

@@ -74,10 +74,11 @@ def test_held_out_images_are_drawn_at_random_within_a_class():
     assert np.unique(distances).size > 5
 
 
-def test_images_with_several_labels_are_stratified_by_their_combination():
+@pytest.mark.parametrize("seed", range(4))
+def test_images_with_several_labels_are_stratified_by_their_combination(seed):
     labels = np.array([[0, 0], [1, 0], [1, 1]] * 40)
 
-    dataset = split_toy(labels)
+    dataset = split_toy(labels, seed)
 
     _, frequency = np.unique(dataset.test.labels, axis=0, return_counts=True)
     assert frequency.tolist() == [8, 8, 8]

@@ -183,7 +183,7 @@ def test_fewer_than_one_hospital_is_refused(sites):
 def test_by_file_is_refused_because_nothing_is_left_to_divide():
     dataset = toy_dataset([3, 3], [3, 3], [3, 3])
 
-    with pytest.raises(PartitionError, match="found data.partition='by-file'"):
+    with pytest.raises(PartitionError, match=r"found data\.partition='by-file'"):
         assign(dataset, DataConfig(partition="by-file"), sites=2, seed=0)
 
 

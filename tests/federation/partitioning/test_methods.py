@@ -82,11 +82,19 @@ def test_classes_gives_a_class_holders_in_proportion_to_its_size():
 
 
 def test_classes_counts_the_split_in_which_a_class_is_scarcest():
-    sizes = np.array([[50, 50], [2, 8], [50, 50]])
+    sizes = np.array([[50, 50], [4, 16], [50, 50]])
+
+    shares = share_by_classes(sizes, 5, 1, 1, stream())
+
+    assert shares.allowed.sum(axis=0).tolist() == [1, 4]
+
+
+def test_one_class_each_never_gives_a_class_more_holders_than_it_has_images():
+    sizes = np.array([[90, 10], [90, 10], [3, 7]])
 
     shares = share_by_classes(sizes, 10, 1, 1, stream())
 
-    assert shares.allowed.sum(axis=0).tolist() == [2, 8]
+    assert shares.allowed.sum(axis=0).tolist() == [3, 7]
 
 
 def test_classes_draws_other_holders_from_another_seed():
@@ -123,6 +131,10 @@ def test_cumulated_shares_are_rounded_to_within_one_image():
     np.testing.assert_array_equal(counts.sum(axis=0), sizes)
     assert counts.min() >= 0
     assert np.abs(counts - shares.values * sizes).max() <= 1
+
+
+def test_thirds_of_ten_images_are_three_four_and_three():
+    assert apportion(np.array([10]), share_equally(3)).ravel().tolist() == [3, 4, 3]
 
 
 def test_no_image_is_apportioned_to_a_share_of_zero():

@@ -1,0 +1,63 @@
+"""Experiment cells: finished ones are read, changed ones computed again, a crash keeps what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from deploy.experiments.cells import Cell, CellStore, Result, run_cells
+
+QUIET = Console(quiet=True)
+
+
+def count(settings: dict[str, Any], folder: Path) -> Result:
+    """Note every computation in a file and return the settings' number."""
+    with (folder / "computed").open("a") as file:
+        file.write(f"{settings['number']}\n")
+    return {"number": settings["number"]}
+
+
+def fail(settings: dict[str, Any], folder: Path) -> Result:
+    """Fail."""
+    raise ValueError(str(settings))
+
+
+def cell(number: int, **changes: Any) -> Cell:
+    return Cell(**{"name": f"cell-{number}", "compute": count, "settings": {"number": number}, **changes})
+
+
+def computed(folder: Path) -> list[str]:
+    return sorted((folder / "computed").read_text().split())
+
+
+def test_finished_cells_are_not_computed_again(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+
+    for _ in range(2):
+        results = run_cells([cell(1), cell(2, alone=True)], store, jobs=2, console=QUIET)
+
+    assert results == {"cell-1": {"number": 1}, "cell-2": {"number": 2}}
+    assert computed(tmp_path) == ["1", "2"]
+
+
+def test_cell_with_other_settings_is_computed_again(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    run_cells([cell(1, alone=True)], store, jobs=1, console=QUIET)
+
+    results = run_cells([cell(1, alone=True, settings={"number": 9})], store, jobs=1, console=QUIET)
+
+    assert results["cell-1"] == {"number": 9}
+
+
+def test_failure_keeps_the_cells_that_were_done(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    cells = [cell(1, alone=True), cell(2, alone=True, compute=fail), cell(3, alone=True)]
+
+    with pytest.raises(ValueError, match="2"):
+        run_cells(cells, store, jobs=1, console=QUIET)
+
+    assert store.find(cells[0]) == {"number": 1}
+    assert store.find(cells[2]) is None

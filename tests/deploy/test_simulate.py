@@ -1,0 +1,136 @@
+"""`aegis simulate` on the virtual clock: what people and machines see, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from deploy.cli import main
+
+FAST = ["model.name=mlp", "data.phantom-examples=90", "data.phantom-classes=2", "aggregation.rounds=2"]
+
+
+def invoke(folder: Path, *arguments: str, settings: list[str] | None = None) -> Result:
+    assigned = [f"run.root={folder}", *FAST, *(settings or [])]
+    pairs = [part for text in assigned for part in ("--set", text)]
+    return CliRunner().invoke(main, ["simulate", "--hospitals", "2", "--app", str(folder), *arguments, *pairs])
+
+
+def test_simulation_writes_every_file_of_a_run_and_exits_with_zero(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--name", "first")
+
+    assert result.exit_code == 0, result.output
+    names = {path.name for path in (tmp_path / "first").iterdir()}
+    expected = {
+        "config.toml",
+        "events.jsonl",
+        "checkpoints",
+        "model.safetensors",
+        "summary.json",
+        "report.html",
+        "sites",
+    }
+    assert names == expected
+    assert str(tmp_path / "first" / "report.html") in result.stdout
+
+
+def test_json_output_is_the_summary_and_nothing_else(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--json")
+
+    summary = json.loads(result.stdout)
+    assert (summary["status"], summary["model_version"], summary["engine"]) == ("completed", 2, "virtual")
+    assert sorted(summary["per_hospital"]) == ["hospital-000", "hospital-001"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "expected"),
+    [
+        ([], ["training.learning-rat=0.1"], "nearest known key is 'training.learning-rate'"),
+        ([], ["training.batch-size=0"], "training.batch-size=0"),
+        ([], ["training.batch-size=many"], "training.batch-size='many'"),
+        ([], ["nonsense"], "Expected key=value, found 'nonsense'"),
+        (["--engine", "warp"], [], "Expected --engine virtual or flower, found 'warp'"),
+        (["--slow", "7=2"], [], "index below 2"),
+        (["--slow", "x"], [], "Expected --slow INDEX=FACTOR, found 'x'"),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_says_what_was_expected(
+    tmp_path: Path, arguments: list[str], settings: list[str], expected: str
+) -> None:
+    result = invoke(tmp_path, *arguments, settings=settings)
+
+    assert result.exit_code == 2
+    assert expected in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["data.name=pneumonia"], "pneumoniamnist"),
+        (["data.name=npz", "data.root=/nowhere/x.npz"], "/nowhere/x.npz"),
+        (["data.min-examples=1000"], "1000"),
+    ],
+)
+def test_failed_run_exits_with_one_and_says_why(tmp_path: Path, settings: list[str], expected: str) -> None:
+    result = invoke(tmp_path, settings=[*settings, "run.wait-s=3.0"])
+
+    assert result.exit_code in (1, 2)
+    logs = "".join(path.read_text() for path in tmp_path.glob("run/sites/*.log"))
+    assert expected in result.stderr + logs
+
+
+def test_resume_of_no_run_fails_and_says_so(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--resume")
+
+    assert result.exit_code == 1
+    assert "found none: start without run.resume" in " ".join(result.stderr.split())
+
+
+def test_slow_hospital_stretches_virtual_time_only(tmp_path: Path) -> None:
+    normal = json.loads(invoke(tmp_path, "--json").stdout)
+    slow = json.loads(invoke(tmp_path, "--json", "--slow", "1=8").stdout)
+
+    assert slow["virtual_s"] > 4 * normal["virtual_s"]
+    assert slow["final"] == normal["final"]
+
+
+def test_configuration_file_is_read_and_set_wins_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[run]\nseed = 5\n[model]\nname = "cnn"\n')
+
+    summary = json.loads(invoke(tmp_path, "--json", "--config", str(file)).stdout)
+
+    assert summary["configuration"]["run.seed"] == 5
+    assert summary["configuration"]["model.name"] == "mlp"
+
+
+def test_report_command_writes_the_report_again(tmp_path: Path) -> None:
+    invoke(tmp_path, "--name", "first")
+    report = tmp_path / "first" / "report.html"
+    content = report.read_bytes()
+    report.unlink()
+
+    result = CliRunner().invoke(main, ["report", str(tmp_path / "first")])
+
+    assert result.exit_code == 0
+    assert report.read_bytes() == content
+
+
+def test_report_of_no_run_is_wrong_usage(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "Expected a finished run" in result.stderr
+
+
+def test_data_describe_counts_every_image_once(tmp_path: Path) -> None:
+    arguments = ["data", "describe", "--app", str(tmp_path), "--hospitals", "3", "--json"]
+
+    rows = json.loads(CliRunner().invoke(main, [*arguments, "--set", "data.phantom-examples=300"]).stdout)
+
+    assert sum(row[split] for row in rows for split in ("train", "validation", "test")) == 300
+    assert all(sum(row["train_per_class"].values()) == row["train"] for row in rows)

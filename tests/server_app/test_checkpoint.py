@@ -1,0 +1,173 @@
+"""A checkpoint gives back every bit that was saved, or says that it is damaged or foreign."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from federation.config import flatten
+from federation.durable import write_durably
+from federation.errors import CheckpointError
+from federation.parameters import Parameters, digest
+from server_app.checkpoint import _MAY_CHANGE, Checkpoint, CheckpointStore
+from server_app.progress import Contribution, Progress
+from server_app.summary import CurvePoint
+from tests.doubles import configure
+
+PROGRESS = Progress(
+    model_version=3,
+    updates_applied=6,
+    elapsed_s=0.1 + 0.2,
+    bytes_up=2**40,
+    resumed=1,
+    contributions={"north": Contribution(examples=5, dispatched=3, updates=2, refused={"non-finite": 1})},
+    refused={"non-finite": 1},
+)
+TENSORS = arrays("float32", array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)).map(
+    lambda array: torch.from_numpy(array.copy())
+)
+
+
+def store_at(folder: Path, **changes: Any) -> CheckpointStore:
+    return CheckpointStore(folder, configure(folder, **changes))
+
+
+def small_checkpoint(version: int = 3) -> Checkpoint:
+    parameters = {"z": torch.arange(6.0).reshape(2, 3), "a": torch.ones(2)}
+    return Checkpoint(parameters=parameters, progress=PROGRESS.model_copy(update={"model_version": version}))
+
+
+def saved_file(folder: Path) -> Path:
+    store_at(folder).save(small_checkpoint())
+    (path,) = folder.glob("*.safetensors")
+    return path
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5), TENSORS, max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parameters_survive_bit_by_bit_and_in_their_order(tmp_path: Path, parameters: Parameters) -> None:
+    parameters.pop("__metadata__", None)
+    store = store_at(tmp_path)
+
+    store.save(Checkpoint(parameters=parameters, progress=PROGRESS))
+    found = store.load_newest().parameters
+
+    assert list(found) == list(parameters)
+    assert digest(found) == digest(parameters)
+
+
+def test_progress_survives_exactly(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    point = CurvePoint(version=1, elapsed_s=1 / 3, central=None, hospitals={})
+    progress = PROGRESS.model_copy(update={"curve": [point, point]})
+
+    store.save(Checkpoint(parameters={"w": torch.zeros(1)}, progress=progress))
+
+    assert store.load_newest().progress == progress
+
+
+def test_newest_version_is_loaded_by_its_number(tmp_path: Path) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=20)
+    for version in (9, 10, 2):
+        store.save(small_checkpoint(version))
+
+    assert store.load_newest().progress.model_version == 10
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=2)
+    for version in range(5):
+        store.save(small_checkpoint(version))
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "version-00000003.safetensors", "version-00000004.safetensors",
+    ]  # fmt: skip
+
+
+def test_older_file_is_deleted_only_after_the_newer_one_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=1)
+    store.save(small_checkpoint(1))
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("server_app.checkpoint.write_durably", fail)
+    with pytest.raises(OSError, match="No space"):
+        store.save(small_checkpoint(2))
+
+    assert store.load_newest().progress.model_version == 1
+
+
+def test_empty_folder_says_how_to_start(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"found none: start without run\.resume"):
+        store_at(tmp_path).load_newest()
+
+
+def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = saved_file(tmp_path)
+    content = path.read_bytes()
+    store = store_at(tmp_path)
+
+    for position, bit in itertools.product(range(0, len(content), 9), (0, 5)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << bit
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(CheckpointError, match=path.name):
+            store.load_newest()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 8, 100, -1])
+def test_shortened_file_is_noticed(tmp_path: Path, keep: int) -> None:
+    path = saved_file(tmp_path)
+    path.write_bytes(path.read_bytes()[:keep])
+
+    with pytest.raises(CheckpointError, match=f"{path.name} cannot be read"):
+        store_at(tmp_path).load_newest()
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "aegis-checkpoint-1"}, {"names": "[]"}, {"names": '["w"]'}])
+def test_foreign_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "version-00000001.safetensors"
+    write_durably(path, safetensors.torch.save({"w": torch.zeros(2)}, metadata))
+
+    with pytest.raises(CheckpointError, match=path.name):
+        store_at(tmp_path).load_newest()
+
+
+def test_other_values_of_the_named_keys_may_be_resumed_with(tmp_path: Path) -> None:
+    store_at(tmp_path).save(small_checkpoint())
+    changes = {"run__resume": True, "run__keep_checkpoints": 9, "run__wait_s": 1.5, "aggregation__rounds": 99}
+
+    assert store_at(tmp_path, **changes).load_newest().progress.model_version == 3
+
+
+OTHER_VALUES: dict[type, Any] = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.01}
+CHOICES = {
+    "model.name": "cnn", "training.optimizer": "sgd", "training.augmentation": "shift", "data.partition": "iid",
+    "aggregation.weighting": "sqrt",
+}  # fmt: skip
+
+
+# There is one aggregation rule only, so that key has no other value.
+@pytest.mark.parametrize("key", sorted(set(flatten(configure(Path("x")))) - _MAY_CHANGE - {"aggregation.rule"}))
+def test_change_of_any_other_key_is_named(tmp_path: Path, key: str) -> None:
+    value = flatten(configure(tmp_path))[key]
+    other = CHOICES.get(key, f"{value}x") if isinstance(value, str) else OTHER_VALUES[type(value)](value)
+    if isinstance(value, float) and key.endswith(("fraction", "alpha")):
+        other = value / 2
+    store_at(tmp_path).save(small_checkpoint())
+
+    with pytest.raises(CheckpointError, match="configuration changed") as caught:
+        store_at(tmp_path, **{key.replace(".", "__").replace("-", "_"): other}).load_newest()
+
+    assert f"{key}: checkpoint {value!r}, now {other!r}" in str(caught.value)

@@ -1,0 +1,86 @@
+"""Every answer belongs to one task, from the node that was asked, once."""
+
+from __future__ import annotations
+
+import pytest
+from flwr.app import RecordDict
+
+from federation.errors import RefusalCode, RefusalError
+from server_app.dispatch import Dispatch, InFlight
+from server_app.grid_link import Reply
+
+
+def task(number: int, kind: str = "train") -> Dispatch:
+    return Dispatch(
+        message_id=f"message-{number}", node_id=number, hospital_id=f"hospital-{number}", kind=kind, model_version=1
+    )
+
+
+def reply(number: int, *, node_id: int | None = None, error_code: int = 0) -> Reply:
+    content = None if error_code else RecordDict()
+    sender = number if node_id is None else node_id
+    return Reply(answered=f"message-{number}", node_id=sender, content=content, error_code=error_code)
+
+
+def in_flight(*dispatches: Dispatch) -> InFlight:
+    table = InFlight()
+    for dispatch in dispatches:
+        table.add(dispatch)
+    return table
+
+
+def refusal_of(table: InFlight, answer: Reply) -> RefusalError:
+    with pytest.raises(RefusalError) as caught:
+        table.settle(answer)
+    return caught.value
+
+
+def test_table_knows_what_is_open() -> None:
+    table = in_flight(task(1), task(2, "evaluate"), task(3))
+
+    assert (len(table), bool(table)) == (3, True)
+    assert table.message_ids == ["message-1", "message-2", "message-3"]
+    assert table.busy_nodes == {1, 2, 3}
+    assert (table.count("train"), table.count("evaluate"), table.count("query")) == (2, 1, 0)
+    assert list(table) == [task(1), task(2, "evaluate"), task(3)]
+
+
+def test_answer_closes_its_task_and_no_other() -> None:
+    table = in_flight(task(1), task(2))
+
+    assert table.settle(reply(2)) == task(2)
+    assert list(table) == [task(1)]
+    assert table.busy_nodes == {1}
+
+
+def test_second_answer_is_a_duplicate_and_an_unasked_one_unknown() -> None:
+    table = in_flight(task(1))
+    table.settle(reply(1))
+
+    assert refusal_of(table, reply(1)).code is RefusalCode.DUPLICATE_REPLY
+    assert refusal_of(table, reply(9)).code is RefusalCode.UNKNOWN_MESSAGE
+
+
+def test_answer_of_another_node_is_refused_and_the_task_stays_open() -> None:
+    table = in_flight(task(1))
+
+    error = refusal_of(table, reply(1, node_id=2))
+
+    assert (error.code, error.detail) == (RefusalCode.UNKNOWN_NODE, "Expected an answer of node 1, found node 2.")
+    assert table.settle(reply(1)) == task(1)
+
+
+def test_error_that_flower_made_closes_the_task_whoever_is_named_as_its_sender() -> None:
+    table = in_flight(task(1))
+
+    assert table.settle(reply(1, node_id=0, error_code=5)) == task(1)
+    assert len(table) == 0
+
+
+def test_table_may_be_changed_while_it_is_walked() -> None:
+    table = in_flight(task(1), task(2))
+
+    for dispatch in table:
+        table.settle(reply(dispatch.node_id))
+
+    assert not table
