@@ -89,7 +89,7 @@ def compute_update(task: TrainingTask, configuration: Configuration, site: Site,
     device = pick_device(task.plan.device)
     model = load_model(configuration, dataset, task.parameters).to(device)
     generator = torch.Generator().manual_seed(site.training_seed(task.seed))
-    train_locally(model, dataset.train, dataset.info.task, task.plan, generator=generator, device=device)
+    train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
     update = subtract(read_parameters(model), task.parameters)
     if not is_finite(update):
         raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")

@@ -10,11 +10,11 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from federation.datasets.sites import load_own_folder, load_site
 from flwr.app import Context
 
 from federation.config import Configuration, DataConfig
 from federation.datasets.image_set import Dataset
+from federation.datasets.sites import load_own_folder, load_site
 from federation.errors import SiteError, SiteErrorCode
 from federation.records.answers import is_hospital_id
 
@@ -28,7 +28,7 @@ class SimulatedSite:
         data: which data set.
         partition: its share, counted from 0.
         partitions: number of shares.
-        seed: the run's seed.
+        seed: decides which images this share holds.
         state_dir: where its log lies.
     """
 
@@ -101,7 +101,7 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
         data=data,
         partition=partition,
         partitions=partitions,
-        seed=run.seed,
+        seed=configuration.data_seed,
         state_dir=Path(str(node.get("state-dir", Path(run.root) / run.name / "sites"))),
     )
 

@@ -54,7 +54,7 @@ def describe_command(
 
 def describe_site(configuration: Configuration, site: int, sites: int) -> dict[str, Any]:
     """Return the images per split, and per class of the training split, of one simulated hospital."""
-    dataset = load_site(configuration.data, site=site, sites=sites, seed=configuration.run.seed)
+    dataset = load_site(configuration.data, site=site, sites=sites, seed=configuration.data_seed)
     return {
         "hospital": f"hospital-{site:03d}",
         "train": len(dataset.train),

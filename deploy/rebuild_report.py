@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from deploy.outcome import finish, usage_errors
 from federation.errors import ConfigurationError
-from server_app.report import write_report
 from server_app.run_folder import RunFolder
 from server_app.summary import Summary
 
@@ -21,6 +20,8 @@ def report_command(
 ) -> None:
     """Write report.html of a finished run again and show its summary."""
     folder = RunFolder(run.absolute())
+    from server_app.report import write_report
+
     with usage_errors():
         write_report(read_summary(folder), folder.report)
     finish(folder, as_json=as_json, failed=False)

@@ -25,6 +25,8 @@ from server_app.roster import DataShape, most_common_shape
 from server_app.run_folder import RunFolder
 from server_app.summary import RunStatus, Summary
 
+_NAMED = 12
+
 
 class Session:
     """Owns the parts of one run and the order in which they come to life."""
@@ -79,7 +81,9 @@ class Session:
         enrolments = [member.enrolment for member in registrar.roster.members.values()]
         shape = DataShape.of(central[0]) if central else most_common_shape(enrolments)
         registrar.require_shape(shape)
-        journal.say("%d hospitals enrolled: %s", len(registrar.roster), ", ".join(registrar.roster.members))
+        names = list(registrar.roster.members)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        journal.say("%d hospitals enrolled: %s%s", len(names), ", ".join(names[:_NAMED]), more)
         self._model = self._make_model(shape, checkpoint)
         evaluator = CentralEvaluator(settings, *central) if central else None
         self._evaluation = EvaluationDesk(
@@ -99,10 +103,10 @@ class Session:
         data, run = self._configuration.data, self._configuration.run
         if not run.central_evaluation:
             return None
-        sites = max(enrolled, run.hospitals)
+        sites, seed = max(enrolled, run.hospitals), self._configuration.data_seed
         try:
-            info = load_site(data, site=0, sites=sites, seed=run.seed).info
-            return info, load_union_test(data, sites=sites, seed=run.seed)
+            info = load_site(data, site=0, sites=sites, seed=seed).info
+            return info, load_union_test(data, sites=sites, seed=seed)
         except DataError as error:
             raise DataError(f"{error}\nA server without data needs run.central-evaluation=false.") from None
 

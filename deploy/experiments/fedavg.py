@@ -11,7 +11,6 @@ from typing import Any
 from deploy.experiments.cells import Cell, Result
 from deploy.experiments.claims import Claim, claim, claims_as_json, claims_as_table, describe_machine
 from deploy.experiments.commands import commands_cell
-from deploy.experiments.curve_plot import draw_curves
 from deploy.experiments.engines import engine_cells
 from deploy.experiments.federations import ORGANA, PNEUMONIA, S1, central_settings, federation_cell
 from deploy.experiments.overhead import overhead_cell
@@ -60,6 +59,8 @@ def write_fedavg_results(results: dict[str, Result], folder: Path) -> None:
     write_durably(folder / "01-fedavg.json", (json.dumps(content, indent=1) + "\n").encode())
     curves = [cell["curve"] for cell in _of(results, "s1-", _SEEDS)]
     if curves:
+        from deploy.experiments.curve_plot import draw_curves
+
         draw_curves(curves, folder / "01-fedavg-s1.svg")
     write_durably(folder / "01-fedavg.md", _page(results, claims).encode())
 

@@ -68,7 +68,7 @@ def _time_product(configuration: Configuration) -> float:
 def _time_bare_loop(configuration: Configuration) -> float:
     """Do the same optimizer steps on the same images, and nothing else."""
     sets = [_tensors(configuration, site) for site in range(_HOSPITALS)]
-    info = load_site(configuration.data, site=0, sites=_HOSPITALS, seed=configuration.run.seed).info
+    info = load_site(configuration.data, site=0, sites=_HOSPITALS, seed=configuration.data_seed).info
     model = build_model(configuration.model, info, seed=0).to(memory_format=torch.channels_last)
     loss_of = nn.CrossEntropyLoss()
     started = time.perf_counter()
@@ -84,5 +84,5 @@ def _time_bare_loop(configuration: Configuration) -> float:
 
 
 def _tensors(configuration: Configuration, site: int) -> tuple[Tensor, Tensor]:
-    split = load_site(configuration.data, site=site, sites=_HOSPITALS, seed=configuration.run.seed).train
+    split = load_site(configuration.data, site=site, sites=_HOSPITALS, seed=configuration.data_seed).train
     return torch.from_numpy(np.array(split.images)), torch.from_numpy(np.array(split.labels))

@@ -44,6 +44,9 @@ class DataConfig(Table):
         description="How a simulation divides the data. `by-file`: each subfolder (or NPZ file) of `data.root` is one "
         "hospital; a deployed hospital always reads its own folder whole.",
     )
+    seed: int = Field(
+        -1, ge=-1, description="Seed of the phantom images, of splits and of the partition; -1 follows `run.seed`."
+    )
     dirichlet_alpha: float = Field(
         0.5, gt=0, description="Concentration of `dirichlet`: the smaller, the more each hospital differs in classes."
     )
@@ -102,6 +105,11 @@ class TrainingConfig(Table):
     augmentation: Literal["none", "shift", "shift-flip"] = Field(
         "none",
         description="`shift`: random translation by up to two pixels; `shift-flip`: also mirrored left to right.",
+    )
+    label_skew: Literal["none", "logit-adjustment"] = Field(
+        "none",
+        description="`logit-adjustment`: train on logits shifted by the hospital's own log class frequencies, so that "
+        "a hospital which sees few classes does not pull the model towards them; not for several labels per image.",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field(
         "auto", description="Where to train; `auto` takes CUDA, then MPS, then the CPU."
@@ -179,3 +187,8 @@ class Configuration(Table):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     aggregation: AggregationConfig = Field(default_factory=AggregationConfig)
     run: RunConfig = Field(default_factory=RunConfig)
+
+    @property
+    def data_seed(self) -> int:
+        """The seed that decides who holds which images: `data.seed`, or else `run.seed`."""
+        return self.run.seed if self.data.seed < 0 else self.data.seed

@@ -61,7 +61,7 @@ def read_archive(path: Path) -> Archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("a single array")
             return {key: archive[key] for key in archive.files if key in _SPLIT_KEYS | _POOLED_KEYS | {_CLASS_NAMES}}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"Expected an NPZ archive of plain arrays at {path}, found: {error}. Write it with numpy.savez_compressed, "
             "without arrays of dtype object."

@@ -96,7 +96,7 @@ def test_update_is_the_difference_that_local_training_makes(desk: Desk, augmenta
     plan = TrainingConfig(device="cpu", batch_size=8, local_epochs=2, augmentation=augmentation)
     generator = torch.Generator().manual_seed(7)
     data = desk.data()
-    train_locally(model, data.train, data.info.task, plan, generator=generator, device=torch.device("cpu"))
+    train_locally(model, data.train, data.info, plan, generator=generator, device=torch.device("cpu"))
 
     answer = decode_model_update(desk.train(before, seed=7, local_epochs=2, augmentation=augmentation).content)
 

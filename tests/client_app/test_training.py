@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from client_app.training import make_optimizer, train_locally
 from federation.config import TrainingConfig
-from federation.datasets.image_set import ImageSet, Task
+from federation.datasets.image_set import DatasetInfo, ImageSet, Task
+from federation.errors import SiteError, SiteErrorCode
 from federation.parameters import read_parameters
 from tests.client_app.calls import make_images
 
@@ -41,7 +42,9 @@ class Watched(nn.Module):
 
 def train(model: Watched, images: ImageSet, *, seed: int = 0, task: Task = Task.MULTICLASS, **plan: Any) -> Watched:
     settings = TrainingConfig(**{"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 1000, **plan})
-    train_locally(model, images, task, settings, generator=torch.Generator().manual_seed(seed), device=CPU)
+    names = tuple("abc"[: model.linear.out_features])
+    info = DatasetInfo(name="toy", task=task, class_names=names, channels=1, height=6, width=6)
+    train_locally(model, images, info, settings, generator=torch.Generator().manual_seed(seed), device=CPU)
     return model
 
 
@@ -64,6 +67,28 @@ def test_one_step_of_sgd_is_the_gradient_times_the_rate() -> None:
 
     torch.testing.assert_close(after.linear.weight, before.linear.weight - 0.1 * slope.T @ x)
     torch.testing.assert_close(after.linear.bias, before.linear.bias - 0.1 * slope.sum(0))
+
+
+def test_logit_adjustment_descends_on_logits_shifted_by_the_log_class_frequencies() -> None:
+    images = ImageSet(images=make_images(10).images, labels=np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 0]))
+    before = Watched()
+    x, y = pixels_of(images), torch.from_numpy(images.labels)
+    prior = torch.tensor([9, 3, 1]) / 13  # Eight, two and no image, one added to each class.
+    shifted = (before.linear(x).softmax(1) * prior) / (before.linear(x).softmax(1) * prior).sum(1, keepdim=True)
+    slope = (shifted - functional.one_hot(y, 3)).detach() / len(images)
+
+    after = train(Watched(), images, learning_rate=0.1, label_skew="logit-adjustment")
+
+    torch.testing.assert_close(after.linear.weight, before.linear.weight - 0.1 * slope.T @ x)
+
+
+def test_logit_adjustment_is_refused_where_an_image_has_several_labels() -> None:
+    images = ImageSet(images=make_images(4).images, labels=np.ones((4, 3), dtype=np.int64))
+
+    with pytest.raises(SiteError, match="one label per image") as refused:
+        train(Watched(), images, task=Task.MULTILABEL, label_skew="logit-adjustment")
+
+    assert refused.value.code is SiteErrorCode.PLAN_REFUSED
 
 
 def test_several_labels_are_trained_with_binary_cross_entropy() -> None:

@@ -136,13 +136,13 @@ def test_indifferent_model_has_the_loss_of_a_fair_die_and_the_auroc_of_a_coin() 
 
 
 def test_label_is_predicted_above_one_half_only() -> None:
-    images = images_with([[1, 1, 0], [0, 1, 0]])
+    images = images_with([[1, 1, 0], [1, 1, 0]])
 
-    scores = evaluate(Recorder(3, [0.0, 2.0, -2.0]), images, info_of(Task.MULTILABEL, 3), CPU)
+    scores = evaluate(Recorder(3, [0.0, 0.25, -2.0]), images, info_of(Task.MULTILABEL, 3), CPU)
 
-    assert scores.accuracy == pytest.approx(5 / 6)
-    assert scores.loss == pytest.approx((math.log(2) + 2 * math.log(1 + math.exp(-2))) / 3)
-    assert (scores.auroc, scores.examples) == (0.5, 2)
+    assert scores.accuracy == pytest.approx(4 / 6)
+    assert scores.loss == pytest.approx((math.log(2) + math.log(1 + math.exp(-0.25)) + math.log(1 + math.exp(-2))) / 3)
+    assert (scores.auroc, scores.examples) == (None, 2)
 
 
 @pytest.mark.parametrize("mode", [True, False])

@@ -113,6 +113,13 @@ def test_empty_folder_says_how_to_start(tmp_path: Path) -> None:
         store_at(tmp_path).load_newest()
 
 
+def test_folder_that_is_not_there_holds_no_checkpoint_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="found none"):
+        store_at(tmp_path / "absent").load_newest()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = saved_file(tmp_path)
     content = path.read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from server_app import clock as clock_module
 from server_app.clock import WallClock, clock_of
 from server_app.simulation.virtual_grid import VirtualClock
 
@@ -27,7 +26,7 @@ def test_clock_of_any_other_grid_is_the_wall_clock() -> None:
 
 
 def test_wall_clock_reads_the_monotonic_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_module.time, "monotonic", lambda: 12.5)
+    monkeypatch.setattr("server_app.clock.time.monotonic", lambda: 12.5)
 
     assert WallClock().now() == 12.5
 
@@ -37,7 +36,7 @@ def test_wall_clock_naps_for_the_poll_interval_at_most(
     monkeypatch: pytest.MonkeyPatch, at_most_s: float, nap_s: float
 ) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(clock_module.time, "sleep", naps.append)
+    monkeypatch.setattr("server_app.clock.time.sleep", naps.append)
 
     WallClock().wait(at_most_s)
 
@@ -46,7 +45,7 @@ def test_wall_clock_naps_for_the_poll_interval_at_most(
 
 def test_poll_interval_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(clock_module.time, "sleep", naps.append)
+    monkeypatch.setattr("server_app.clock.time.sleep", naps.append)
 
     WallClock(poll_interval_s=2.0).wait(10.0)
 

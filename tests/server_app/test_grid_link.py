@@ -57,7 +57,7 @@ def reply_from(node_id: int, content: RecordDict | Error) -> Message:
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     asked = Message(CONTENT, dst_node_id=node_id, message_type="train")
     asked.metadata.__dict__["_message_id"] = f"message-{node_id}"
-    made: Message = Message(content, reply_to=asked)  # type: ignore[call-overload]
+    made: Message = Message(content, reply_to=asked)
     return made
 
 

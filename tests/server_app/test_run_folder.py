@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from federation.config import Configuration, parse_configuration
-from federation.errors import ConfigurationError
 from server_app.run_folder import RunFolder
 from tests.doubles import configure
 
@@ -71,10 +70,3 @@ def test_resuming_keeps_what_is_there(tmp_path: Path) -> None:
 
     assert (folder.checkpoints / "mark").read_text() == "x"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_resuming_what_is_not_there_is_refused_and_creates_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"run\.resume=true: expected a run at .*run, found none"):
-        prepare(tmp_path, run__resume=True)
-
-    assert list(tmp_path.iterdir()) == []

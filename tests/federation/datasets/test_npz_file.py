@@ -151,6 +151,16 @@ def _cut(path):
     path.write_bytes(path.read_bytes()[:-40])
 
 
+def _empty(path):
+    path.write_bytes(b"")
+
+
+def _encrypt(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+
+
 def _flip(path):
     content = bytearray(path.read_bytes())
     content[200] ^= 0xFF
@@ -172,7 +182,7 @@ def _single_array(path):
         np.save(file, grey(3))
 
 
-@pytest.mark.parametrize("damage", [_cut, _flip, _garble_compressed_data, _text, _single_array])
+@pytest.mark.parametrize("damage", [_cut, _empty, _encrypt, _flip, _garble_compressed_data, _text, _single_array])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "data.npz"
     np.savez_compressed(path, **pooled())

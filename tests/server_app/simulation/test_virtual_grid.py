@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_hospitals_answer_in_the_order_of_their_speed() -> None:
     grid = grid_of(SiteTiming(train_s=30.0), SiteTiming(train_s=10.0), SiteTiming(train_s=20.0))
     ids = [send(grid, node_id) for node_id in (2, 3, 4)]
 
-    moments = []
+    moments: list[tuple[float, int]] = []
     while len(moments) < 3:
         grid.clock.wait(math.inf)
         moments += [(grid.clock.now(), reply.metadata.src_node_id) for reply in pull(grid, *ids) if not outcome(reply)]
@@ -110,9 +111,12 @@ def test_replies_of_one_moment_are_all_there_when_the_waiter_wakes() -> None:
 
 def test_hospital_computes_when_its_task_ends_and_not_before() -> None:
     computed: list[float] = []
-    grid = grid_of(
-        SiteTiming(train_s=10.0), handler=lambda message, context: computed.append(grid.clock.now()) or ANSWERED
-    )
+
+    def compute(message: Message, context: Context) -> RecordDict:
+        computed.append(grid.clock.now())
+        return ANSWERED
+
+    grid = grid_of(SiteTiming(train_s=10.0), handler=compute)
     send(grid, 2)
 
     grid.clock.wait(9.0)
@@ -138,8 +142,13 @@ def test_clock_never_goes_back_and_no_event_is_late_or_lost(
 ) -> None:
     clock = VirtualClock()
     happened: list[tuple[float, float]] = []
+
+    def happen(due: float, wakes: bool) -> bool:
+        happened.append((due, clock.now()))
+        return wakes
+
     for delay_s, wakes in events:
-        clock.schedule(delay_s, lambda due=delay_s, wakes=wakes: happened.append((due, clock.now())) or wakes)  # type: ignore[misc]
+        clock.schedule(delay_s, partial(happen, delay_s, wakes))
 
     for at_most_s in [*waits, *[1000.0] * len(events), 1000.0]:
         before = clock.now()
@@ -154,9 +163,15 @@ def test_clock_never_goes_back_and_no_event_is_late_or_lost(
 def test_events_of_one_moment_happen_in_the_order_in_which_they_were_scheduled() -> None:
     clock = VirtualClock()
     happened: list[str] = []
-    clock.schedule(1.0, lambda: happened.append("first") or True)  # type: ignore[func-returns-value]
-    clock.schedule(1.0, lambda: clock.schedule(0.0, lambda: happened.append("third") or True) or False)  # type: ignore[func-returns-value]
-    clock.schedule(1.0, lambda: happened.append("second") or False)  # type: ignore[func-returns-value]
+
+    def happen(name: str, follower: str | None = None) -> bool:
+        happened.append(name)
+        if follower:
+            clock.schedule(0.0, partial(happen, follower))
+        return name == "first"
+
+    clock.schedule(1.0, partial(happen, "first", "third"))
+    clock.schedule(1.0, partial(happen, "second"))
 
     clock.wait(5.0)
 
