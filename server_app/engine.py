@@ -82,7 +82,7 @@ class Engine:
         content = encode_training_task(
             self._model.broadcast(),
             model_version=version,
-            plan=self._settings.training,
+            plan=self._settings.training.at_version(version),
             seed=derive_seed(run.seed, "training", version, name),
             run=run.name,
         )

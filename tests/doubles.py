@@ -39,6 +39,7 @@ class Hospitals:
         info: per hospital index, data that differ from the others'.
         names: per hospital index, an id other than the usual.
         seeds: seeds received, per hospital and version.
+        rates: learning rates received, per hospital and version.
         trained: (hospital id, version) in the order of training.
     """
 
@@ -47,6 +48,7 @@ class Hospitals:
     info: dict[int, DatasetInfo] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     seeds: dict[tuple[str, int], int] = field(default_factory=dict)
+    rates: dict[tuple[str, int], float] = field(default_factory=dict)
     trained: list[tuple[str, int]] = field(default_factory=list)
 
     def step(self, index: int, version: int) -> float:
@@ -74,6 +76,7 @@ class Hospitals:
         index, name = self._id(context)
         task = decode_training_task(message.content)
         self.seeds[name, task.model_version] = task.seed
+        self.rates[name, task.model_version] = task.plan.learning_rate
         self.trained.append((name, task.model_version))
         step = self.step(index, task.model_version)
         update = {key: torch.full_like(value, step) for key, value in task.parameters.items()}

@@ -21,11 +21,15 @@ PNEUMONIA = {
     "data.name": "pneumoniamnist",
     "data.partition": "dirichlet",
     "data.dirichlet-alpha": 0.5,
+    "data.seed": 0,
     "training.local-epochs": 2,
     "training.learning-rate": 1e-3,
-    "aggregation.rounds": 15,
+    "training.learning-rate-decay": 0.93,
+    "training.augmentation": "shift",
+    "training.label-skew": "logit-adjustment",
+    "aggregation.rounds": 24,
     "run.hospital-evaluation": True,
-    "run.evaluate-every": 5,
+    "run.evaluate-every": 4,
 }
 ORGANA = {
     **_COMMON,
@@ -34,7 +38,9 @@ ORGANA = {
     "data.dirichlet-alpha": 0.5,
     "training.local-epochs": 1,
     "training.learning-rate": 1e-3,
-    "aggregation.rounds": 20,
+    "training.learning-rate-decay": 0.9,
+    "training.label-skew": "logit-adjustment",
+    "aggregation.rounds": 15,
     "run.hospital-evaluation": True,
     "run.evaluate-every": 5,
 }

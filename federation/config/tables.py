@@ -98,6 +98,9 @@ class TrainingConfig(Table):
 
     optimizer: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimizer; its state never leaves.")
     learning_rate: float = Field(1e-3, gt=0, description="Local learning rate.")
+    learning_rate_decay: float = Field(
+        1.0, gt=0, le=1, description="Factor on the learning rate per model version; 1 keeps it constant."
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of `sgd`; ignored by the others.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay.")
     local_epochs: int = Field(1, ge=1, description="Passes over the hospital's training split per update (E).")
@@ -120,6 +123,11 @@ class TrainingConfig(Table):
         description="CPU threads per training task. The number changes float rounding, so a fixed one keeps results "
         "identical between engines and machines; 0 leaves torch's own choice.",
     )
+
+    def at_version(self, version: int) -> Self:
+        """Return the plan for the model version number `version`: the learning rate decayed that many times."""
+        rate = self.learning_rate * self.learning_rate_decay**version
+        return self.model_copy(update={"learning_rate": rate})
 
 
 class AggregationConfig(Table):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from federation.models.centring import centre
+
 
 class Cnn(nn.Module):
     """Three 3x3 convolutions, two of them pooled, then 512 hidden units (arXiv 2609.38339, experimental setting).
@@ -32,6 +34,6 @@ class Cnn(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of shape (B, classes) for `images`: float32 in [0, 1], shape (B, C, H, W)."""
-        hidden = self.hidden(self.features(images).flatten(1)).relu()
+        hidden = self.hidden(self.features(centre(images)).flatten(1)).relu()
         logits: Tensor = self.output(hidden)
         return logits

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from federation.models.centring import centre
+
 _GROUPS = 8
 
 
@@ -57,5 +59,5 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of shape (B, classes) for `images`: float32 in [0, 1], shape (B, C, H, W)."""
-        logits: Tensor = self.output(self.blocks(self.stem(images)).mean(dim=(2, 3)))
+        logits: Tensor = self.output(self.blocks(self.stem(centre(images))).mean(dim=(2, 3)))
         return logits

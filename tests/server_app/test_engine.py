@@ -260,6 +260,14 @@ def test_training_seeds_differ_between_hospitals_and_versions(tmp_path: Path) ->
     assert len(set(hospitals.seeds.values())) == 6
 
 
+def test_learning_rate_decays_once_per_version(tmp_path: Path) -> None:
+    hospitals = Hospitals()
+
+    run(tmp_path, hospitals, 1, aggregation__rounds=3, training__learning_rate=0.1, training__learning_rate_decay=0.5)
+
+    assert list(hospitals.rates.values()) == pytest.approx([0.1, 0.05, 0.025])
+
+
 def test_evaluation_happens_every_n_versions_and_at_the_end(tmp_path: Path) -> None:
     summary = run(tmp_path, Hospitals(), 2, aggregation__rounds=5, run__evaluate_every=2)
 

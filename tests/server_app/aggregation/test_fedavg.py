@@ -150,6 +150,16 @@ def test_round_is_due_at_its_deadline_and_not_before() -> None:
     assert fedavg.is_due(15.0)
 
 
+def test_second_update_of_a_hospital_in_one_round_is_turned_away() -> None:
+    fedavg = rule_with()
+    first, _ = fedavg.choose(hospitals(2), 0.0)
+    update = update_of(first)
+
+    assert fedavg.offer(update)
+    assert not fedavg.offer(update_of(first))
+    assert [taken is update for taken in fedavg.take()] == [True]
+
+
 def test_update_of_a_hospital_that_was_not_asked_is_turned_away() -> None:
     fedavg = rule_with()
     fedavg.choose(hospitals(2), 0.0)
@@ -163,10 +173,15 @@ def test_late_update_does_not_count_in_the_next_round() -> None:
     late, punctual = fedavg.choose(hospitals(2), 0.0)
     fedavg.offer(update_of(punctual))
     fedavg.take()
-    fedavg.choose([punctual], 5.0)
 
-    assert not fedavg.offer(update_of(late))
+    between_rounds = fedavg.offer(update_of(late))
+    fedavg.choose([punctual], 5.0)
+    in_the_next_round = fedavg.offer(update_of(late))
+
+    assert (between_rounds, in_the_next_round) == (False, False)
     assert not fedavg.is_due(6.0)
+    assert fedavg.offer(update_of(punctual))
+    assert [update.hospital_id for update in fedavg.take()] == [punctual]
 
 
 class FedAvgMachine(RuleBasedStateMachine):
