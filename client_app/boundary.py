@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
 
-from client_app.site import identify_site
+from client_app.site import default_state_dir, identify_site
 from client_app.site_log import log_failure
 from federation.config import parse_configuration
 from federation.errors import (
@@ -84,9 +83,9 @@ def _log_locally(context: Context, code: SiteErrorCode, error: BaseException) ->
 
 
 def _where_to_log(context: Context) -> tuple[Path, str]:
-    """Return the site's log folder and id, or a private temporary folder when the site itself is misconfigured."""
+    """Return the site's log folder and id, or the default folder when the site itself is misconfigured."""
     try:
         site = identify_site(context, parse_configuration(context.run_config))
     except AegisError:
-        return Path(tempfile.gettempdir()) / "aegis-unidentified-site", "unidentified"
+        return default_state_dir(), "unidentified"
     return site.state_dir, site.hospital_id

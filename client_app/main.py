@@ -83,13 +83,16 @@ def compute_update(task: TrainingTask, configuration: Configuration, site: Site,
     """Return the parameters after local training minus those received.
 
     Raises:
-        SiteError: training diverged.
+        SiteError: training stopped (out of memory, for example) or diverged.
         RefusalError: the received parameters do not fit the model.
     """
     device = pick_device(task.plan.device)
     model = load_model(configuration, dataset, task.parameters).to(device)
     generator = torch.Generator().manual_seed(site.training_seed(task.seed))
-    train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
+    try:
+        train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
+    except RuntimeError as error:
+        raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
     update = subtract(read_parameters(model), task.parameters)
     if not is_finite(update):
         raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")

@@ -7,6 +7,7 @@ owns its folder and draws from the operating system, whatever seed a server send
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,17 +80,20 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
     """Return the site that `context.node_config` describes.
 
     Keys: `partition-id` and `num-partitions` make a simulated site (a simulation sets them), `hospital-id` a deployed
-    hospital; `data-root` and `state-dir` are absolute folders and win over the run configuration.
+    hospital; `data-root` and `state-dir` are absolute paths. A deployed hospital reads its own `data-root` only: the
+    folder that a server names in the run configuration counts in simulations.
 
     Raises:
-        SiteError: neither is given, or a value has the wrong type.
+        SiteError: neither is given, a value has the wrong type, or a path is relative.
     """
     node = context.node_config
-    data = _with_own_root(configuration.data, node.get("data-root"))
+    own_root, state_dir = _folder(node, "data-root"), _folder(node, "state-dir")
     if "partition-id" not in node:
-        name = _require_id(node.get("hospital-id"))
-        state_dir = Path(str(node.get("state-dir", Path.home() / ".aegis")))
-        return DeployedHospital(hospital_id=name, data=data, state_dir=state_dir)
+        return DeployedHospital(
+            hospital_id=_require_id(node.get("hospital-id")),
+            data=configuration.data.model_copy(update={"root": own_root or ""}),
+            state_dir=Path(state_dir) if state_dir else default_state_dir(),
+        )
     partition, partitions = node["partition-id"], node.get("num-partitions")
     if type(partition) is not int or type(partitions) is not int:
         raise SiteError(
@@ -98,16 +102,26 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
     run = configuration.run
     return SimulatedSite(
         hospital_id=_require_id(node.get("hospital-id", f"hospital-{partition:03d}")),
-        data=data,
+        data=configuration.data.model_copy(update={"root": own_root or configuration.data.root}),
         partition=partition,
         partitions=partitions,
         seed=configuration.data_seed,
-        state_dir=Path(str(node.get("state-dir", Path(run.root) / run.name / "sites"))),
+        state_dir=Path(state_dir) if state_dir else Path(run.root) / run.name / "sites",
     )
 
 
-def _with_own_root(data: DataConfig, root: object) -> DataConfig:
-    return data if root is None else data.model_copy(update={"root": str(root)})
+def default_state_dir() -> Path:
+    """Return where a deployed hospital's log lies when its node configuration does not say."""
+    return Path.home() / ".aegis"
+
+
+def _folder(node: Mapping[str, object], key: str) -> str | None:
+    value = node.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        raise SiteError(SiteErrorCode.CONFIGURATION, f"Expected {key} as an absolute path, found {value!r}.")
+    return value
 
 
 def _require_id(name: object) -> str:

@@ -43,7 +43,7 @@ def evaluate(model: nn.Module, images: ImageSet, info: DatasetInfo, device: torc
     else:
         accuracy = float((logits.argmax(dim=1) == labels).double().mean())
         positives = np.eye(info.classes, dtype=bool)[images.labels]
-    scores = logits.sigmoid() if info.task is Task.MULTILABEL else logits.softmax(dim=1)
+    scores = logits.double() if info.task is Task.MULTILABEL else logits.double().softmax(dim=1)
     return Scores(accuracy=accuracy, auroc=macro_auroc(scores.numpy(), positives), loss=loss, examples=len(images))
 
 
@@ -70,7 +70,7 @@ def targets(labels: Tensor, task: Task) -> Tensor:
     return labels.float() if task is Task.MULTILABEL else labels
 
 
-def macro_auroc(scores: NDArray[np.float32], positives: NDArray[np.bool_]) -> float | None:
+def macro_auroc(scores: NDArray[np.floating], positives: NDArray[np.bool_]) -> float | None:
     """Return the mean one-against-rest AUROC over the classes that have positives and negatives, or None.
 
     Args:
@@ -82,7 +82,7 @@ def macro_auroc(scores: NDArray[np.float32], positives: NDArray[np.bool_]) -> fl
     return float(np.mean(known)) if known else None
 
 
-def auroc(scores: NDArray[np.float32], positives: NDArray[np.bool_]) -> float | None:
+def auroc(scores: NDArray[np.floating], positives: NDArray[np.bool_]) -> float | None:
     """Return the probability that a positive scores above a negative, ties counted half (Mann-Whitney U), or None.
 
     Args:

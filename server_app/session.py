@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.config import Configuration
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.datasets.sites import load_site, load_union_test
-from federation.errors import AegisError, DataError, RunFailedError
+from federation.errors import AegisError, ConfigurationError, DataError, PartitionError, RunFailedError
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like
 from server_app.aggregation.fedavg import FedAvg
@@ -107,7 +107,7 @@ class Session:
         try:
             info = load_site(data, site=0, sites=sites, seed=seed).info
             return info, load_union_test(data, sites=sites, seed=seed)
-        except DataError as error:
+        except (ConfigurationError, DataError, PartitionError) as error:
             raise DataError(f"{error}\nA server without data needs run.central-evaluation=false.") from None
 
     def _make_model(self, shape: DataShape, checkpoint: Checkpoint | None) -> GlobalModel:

@@ -1,4 +1,4 @@
-"""Run by `make test-base` with the interpreter of a base installation: a hospital needs no extra, and no extra is there.
+"""Run by `make test-base` with the interpreter of a base installation: a federation runs without any extra.
 
 Not a pytest module: pytest itself is an extra.
 """

@@ -130,9 +130,9 @@ def _page(results: dict[str, Result], claims: Sequence[Claim]) -> str:
         _setting(PNEUMONIA),
         "Central training is the same code with one hospital that holds everything, and as many passes.",
         _federation_table(results, ("pneumonia-", "pneumonia-central-"), _SEEDS),
-        "How much the partition decides: the same federation on three other draws, one run each. In draw 1 one hospital "
-        "holds 72 % of the images and only one class, another nearly all images of the other class; no two hospitals can "
-        "show the model the difference, and averaging their models does not either.",
+        "How much the partition decides: the same federation on three other draws, one run each. In draw 1 one "
+        "hospital holds 72 % of the images, all of one class, and another nearly all of the other class: no hospital "
+        "can show the model the difference, and averaging their models does not either.",
         _federation_table(results, ("pneumonia-partition-",), _OTHER_PARTITIONS),
         "## OrganAMNIST, 10 hospitals, Dirichlet 0.5",
         _setting(ORGANA),

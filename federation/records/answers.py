@@ -19,6 +19,7 @@ from federation.records.fields import (
     METRICS,
     PROTOCOL_VERSION,
     arrays_of,
+    bounded_of,
     config_of,
     integer_of,
     metrics_of,
@@ -27,6 +28,7 @@ from federation.records.fields import (
 )
 from federation.records.tensors import decode_parameters, encode_parameters
 
+_LARGEST_CLASSES, _LARGEST_CHANNELS, _LARGEST_SIDE = 10_000, 64, 4096
 _HOSPITAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -174,10 +176,10 @@ def decode_enrolment(content: RecordDict) -> Enrolment:
         hospital_id=hospital_id_of(config),
         examples=integer_of(config, "examples"),
         task=Task(task),
-        classes=integer_of(config, "classes"),
-        channels=integer_of(config, "channels"),
-        height=integer_of(config, "height"),
-        width=integer_of(config, "width"),
+        classes=bounded_of(config, "classes", largest=_LARGEST_CLASSES),
+        channels=bounded_of(config, "channels", largest=_LARGEST_CHANNELS),
+        height=bounded_of(config, "height", largest=_LARGEST_SIDE),
+        width=bounded_of(config, "width", largest=_LARGEST_SIDE),
         label_digest=text_of(config, "label-digest"),
     )
 

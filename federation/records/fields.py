@@ -23,7 +23,7 @@ def config_of(content: RecordDict) -> Mapping[str, Any]:
     record = content.get(CONFIG)
     if not isinstance(record, ConfigRecord):
         raise RefusalError(RefusalCode.MALFORMED, f"Expected a config record {CONFIG!r}, found {sorted(content)}.")
-    if record.get("protocol") != PROTOCOL_VERSION:
+    if type(record.get("protocol")) is not int or record["protocol"] != PROTOCOL_VERSION:
         raise RefusalError(
             RefusalCode.WRONG_PROTOCOL, f"Expected protocol {PROTOCOL_VERSION}, found {record.get('protocol')!r}."
         )
@@ -51,6 +51,14 @@ def integer_of(record: Mapping[str, Any], key: str) -> int:
     value = record.get(key)
     if type(value) is not int:
         raise RefusalError(RefusalCode.MALFORMED, f"Expected an integer {key!r}, found {value!r}.")
+    return value
+
+
+def bounded_of(record: Mapping[str, Any], key: str, *, largest: int) -> int:
+    """Return the integer under `key`, from 1 to `largest`."""
+    value = integer_of(record, key)
+    if not 1 <= value <= largest:
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected {key!r} from 1 to {largest}, found {value}.")
     return value
 
 

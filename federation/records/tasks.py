@@ -57,6 +57,8 @@ def decode_training_task(content: RecordDict) -> TrainingTask:
     """
     config = config_of(content)
     plan = {key.removeprefix("plan."): value for key, value in config.items() if key.startswith("plan.")}
+    if missing := set(TrainingConfig().model_dump(by_alias=True)) - set(plan):
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected a whole training plan, found no {sorted(missing)}.")
     try:
         training = TrainingConfig.model_validate(plan)
     except ValidationError as error:

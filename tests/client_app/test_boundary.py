@@ -7,7 +7,6 @@ import logging
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,7 +295,7 @@ def test_full_disk_does_not_break_the_reply(tmp_path: Path, monkeypatch: pytest.
 def test_misconfigured_site_is_answered_and_logged_under_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node_config: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     context = make_context(flat_configuration(tmp_path, **settings), **node_config)
 
     reply = guarded(lambda content, _: raising(ValueError(MARKER))())(  # type: ignore[arg-type, return-value]

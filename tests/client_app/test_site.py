@@ -84,13 +84,31 @@ def test_deployed_hospital_ignores_the_servers_seed(tmp_path: Path) -> None:
     assert not hasattr(site, "seed")
 
 
-@pytest.mark.parametrize("node", [{"hospital_id": "north"}, {"partition_id": 0, "num_partitions": 1}])
-def test_hospitals_own_data_root_wins_over_the_run_configuration(tmp_path: Path, node: dict[str, Any]) -> None:
-    settings = {"data__root": "/of/the/run"}
+def test_simulated_site_reads_the_folder_of_the_run_unless_it_has_its_own(tmp_path: Path) -> None:
+    settings, node = {"data__root": "/of/the/run"}, {"partition_id": 0, "num_partitions": 1}
 
     assert identify(tmp_path, settings, data_root="/own", **node).data.root == "/own"
     assert identify(tmp_path, settings, **node).data.root == "/of/the/run"
-    assert identify(tmp_path, settings, data_root="", **node).data.root == ""
+
+
+def test_deployed_hospital_never_reads_a_folder_that_the_server_names(tmp_path: Path) -> None:
+    settings = {"data__root": "/of/the/run"}
+
+    assert identify(tmp_path, settings, data_root="/own", hospital_id="north").data.root == "/own"
+    assert identify(tmp_path, settings, hospital_id="north").data.root == ""
+
+
+@pytest.mark.parametrize("node", [{"hospital_id": "north"}, {"partition_id": 0, "num_partitions": 1}])
+@pytest.mark.parametrize(
+    "folder", [{"data_root": "relative"}, {"data_root": 3}, {"state_dir": ""}, {"state_dir": True}]
+)
+def test_folders_of_a_hospital_are_absolute_paths_or_refused(
+    tmp_path: Path, node: dict[str, Any], folder: dict[str, Any]
+) -> None:
+    with pytest.raises(SiteError, match="as an absolute path") as refused:
+        identify(tmp_path, **node, **folder)
+
+    assert refused.value.code is SiteErrorCode.CONFIGURATION
 
 
 def test_own_data_root_changes_nothing_else_about_the_data(tmp_path: Path) -> None:

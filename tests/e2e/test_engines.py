@@ -1,4 +1,4 @@
-"""Real Flower processes: `flwr run` ends with the same bits as the virtual grid, and a failed run is a failed command."""
+"""Real Flower processes: `flwr run` and the virtual grid end with the same bits; a failed run fails the command."""
 
 from __future__ import annotations
 
