@@ -67,6 +67,8 @@ def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """Score the received model on this hospital's images and answer accuracy and AUROC."""
     task = decode_evaluation_task(content)
     configuration = parse_configuration(context.run_config)
+    if not configuration.run.hospital_evaluation:
+        raise SiteError(SiteErrorCode.PLAN_REFUSED, "Expected no evaluation: run.hospital-evaluation is false.")
     site = identify_site(context, configuration)
     dataset = site.load()
     images = _require_images(dataset.validation if task.split == "validation" else dataset.test, task.split)

@@ -17,7 +17,7 @@ from federation.config import Configuration, DataConfig
 from federation.datasets.image_set import Dataset
 from federation.datasets.sites import load_own_folder, load_site
 from federation.errors import SiteError, SiteErrorCode
-from federation.records.answers import is_hospital_id
+from federation.identifiers import IDENTIFIER_RULE, is_identifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ def _folder(node: Mapping[str, object], key: str) -> str | None:
 
 
 def _require_id(name: object) -> str:
-    if not isinstance(name, str) or not is_hospital_id(name):
+    if not isinstance(name, str) or not is_identifier(name):
         raise SiteError(
             SiteErrorCode.CONFIGURATION,
-            f"Expected hospital-id={name!r} in the node configuration as letters, digits, '.', '_' and '-'.",
+            f"Expected hospital-id={name!r} in the node configuration to be {IDENTIFIER_RULE}.",
         )
     return name

@@ -1,4 +1,7 @@
-"""The hospital's own log: JSON lines on its own volume. It may hold details; it is never sent."""
+"""The hospital's own log: JSON lines on its own volume. It may hold details; it is never sent.
+
+Two files of five megabytes at most, so that no server can fill the volume with failures.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import time
 import traceback
 from pathlib import Path
 
+_LARGEST_LOG_BYTES = 5_000_000
 _LOGGER = logging.getLogger("aegis.client")
 
 
@@ -26,7 +30,9 @@ def _append(path: Path, entry: dict[str, object]) -> None:
     """Write one line; a log that cannot be written costs a warning without details, never the task."""
     line = json.dumps({"time": round(time.time(), 3), **entry}, default=str)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.exists() and path.stat().st_size > _LARGEST_LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
         if not path.exists():
             path.touch(mode=0o600)
         with path.open("a", encoding="utf-8") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Self
 import psutil
 import tomli_w
 
+from federation.config import nest
 from federation.errors import RunFailedError
 
 _OFFLINE = {
@@ -33,6 +35,7 @@ _OFFLINE = {
 }
 _START_LIMIT_S = 90.0
 _POLL_S = 0.2
+_STARTED = re.compile(r"started run (\d+)")
 
 
 class LocalFlower:
@@ -60,7 +63,14 @@ class LocalFlower:
             self._process = subprocess.Popen(
                 command, env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        self._wait_until_healthy(self._process)
+        healthy = False
+        try:
+            healthy = self._is_healthy_in_time(self._process)
+        finally:
+            if not healthy:
+                _end_tree(self._process.pid)
+        if not healthy:
+            raise RunFailedError(f"Flower's SuperLink did not start; its log: {self._home / 'superlink.log'}")
         return self
 
     def __exit__(
@@ -93,7 +103,7 @@ class LocalFlower:
             RunFailedError: Flower refused the run, or it did not end as completed.
         """
         override = self._home / "run-config.toml"
-        override.write_text(tomli_w.dumps(_nest(run_config)), encoding="utf-8")
+        override.write_text(tomli_w.dumps(nest(run_config)), encoding="utf-8")
         federation = f"num-supernodes={hospitals} client-resources-num-cpus=1 init-args-num-cpus={actors}"
         command = ["flwr", "run", str(app.absolute()), "aegis", "--stream", "--federation-config", federation]
         with subprocess.Popen(
@@ -103,36 +113,37 @@ class LocalFlower:
             stderr=subprocess.STDOUT,
             text=True,
         ) as process:
+            run_id = ""
             for line in process.stdout or ():
+                run_id = found[1] if (found := _STARTED.search(line)) else run_id
                 on_line(line.rstrip("\n"))
         if process.returncode:
             raise RunFailedError(f"flwr run refused the run (exit status {process.returncode}); see the lines above.")
-        self._require_completed()
+        self._require_completed(run_id)
 
-    def _require_completed(self) -> None:
-        """Ask how the newest run ended."""
+    def _require_completed(self, run_id: str) -> None:
+        """Ask how the run ended."""
         listing = subprocess.run(
-            ["flwr", "list", "aegis", "--format", "json"],  # noqa: S607 - found on the PATH of this environment
+            ["flwr", "list", "aegis", "--run-id", run_id, "--format", "json"],  # noqa: S607 - found on the PATH of this environment
             env=self._environment,
             capture_output=True,
             text=True,
             check=False,
         )
         try:
-            newest = json.loads(listing.stdout)["runs"][0]
+            run = json.loads(listing.stdout)["runs"][0]
         except (ValueError, KeyError, IndexError) as error:
             raise RunFailedError(f"The status of the run is unknown: {listing.stdout or listing.stderr}") from error
-        if newest["status"] != "finished:completed":
-            raise RunFailedError(f"Expected the run to end as finished:completed, found {newest['status']}.")
+        if run["status"] != "finished:completed":
+            raise RunFailedError(f"Expected the run to end as finished:completed, found {run['status']}.")
 
-    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+    def _is_healthy_in_time(self, process: subprocess.Popen[bytes]) -> bool:
         end = time.monotonic() + _START_LIMIT_S
         while time.monotonic() < end and process.poll() is None:
             if _answers(f"http://127.0.0.1:{self._port}/health"):
-                return
+                return True
             time.sleep(_POLL_S)
-        _end_tree(process.pid)
-        raise RunFailedError(f"Flower's SuperLink did not start; its log: {self._home / 'superlink.log'}")
+        return False
 
 
 def _free_port() -> int:
@@ -169,11 +180,3 @@ def _signal(send: Callable[[], None]) -> None:
         send()
     except psutil.NoSuchProcess:
         return
-
-
-def _nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    nested: dict[str, dict[str, Any]] = {}
-    for dotted, value in flat.items():
-        table, key = dotted.split(".", maxsplit=1)
-        nested.setdefault(table, {})[key] = value
-    return nested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -24,14 +25,27 @@ def usage_errors() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-def finish(folder: RunFolder, *, as_json: bool, failed: bool) -> NoReturn:
-    """Print the summary of the run in `folder`, if it got that far, and exit with 0 or 1."""
-    text = folder.summary.read_text(encoding="utf-8") if folder.summary.is_file() else ""
+def summary_stamp(folder: RunFolder) -> int:
+    """Return what tells one writing of the summary in `folder` from another; 0 when there is none."""
+    return folder.summary.stat().st_mtime_ns if folder.summary.is_file() else 0
+
+
+def finish(folder: RunFolder, *, as_json: bool, failure: str = "", older: int = 0) -> NoReturn:
+    """Print the summary of the run in `folder`, if it got that far, and exit with 0, or 1 when there is a `failure`.
+
+    Args:
+        folder: of the run.
+        as_json: print JSON and nothing else.
+        failure: why the run failed; empty when it did not.
+        older: stamp of a summary that an earlier run left, which is not shown as this run's.
+    """
+    written = summary_stamp(folder) not in (0, older)
+    text = folder.summary.read_text(encoding="utf-8") if written else ""
     if as_json:
-        typer.echo(text or "{}")
+        typer.echo(text or json.dumps({"status": "failed", "reason": failure}))
     elif text:
         typer.echo(describe(Summary.model_validate_json(text), folder))
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(1 if failure else 0)
 
 
 def describe(summary: Summary, folder: RunFolder) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -17,14 +19,19 @@ _POLL_S = 0.2
 class RunProgress:
     """Follows `events.jsonl` in a thread and draws versions made, newest accuracy and refusals."""
 
-    def __init__(self, events: Path, rounds: int, console: Console) -> None:
-        """Follow the event log at `events`, which may not exist yet, of a run of `rounds` versions."""
+    def __init__(self, events: Path, rounds: int, console: Console, *, resume: bool) -> None:
+        """Follow the event log at `events`, which may not exist yet, of a run of `rounds` versions.
+
+        A resumed run appends to its log, a new one replaces the log of an older run of its name.
+        """
         self._events = events
         self._rounds = rounds
         self._refused = 0
         self._scores = ""
         self._done = threading.Event()
-        self._inode = events.stat().st_ino if events.exists() else None
+        older = events.stat() if events.exists() else None
+        self._position = older.st_size if older and resume else 0
+        self._other_inode = older.st_ino if older and not resume else None
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -45,26 +52,22 @@ class RunProgress:
         self._bar.stop()
 
     def _follow(self) -> None:
-        position = 0
         while True:
             ending = self._done.is_set()
-            if self._is_of_this_run():
-                position = self._read_from(position)
+            with contextlib.suppress(FileNotFoundError):  # Not written yet, or being moved aside.
+                self._read_on()
             if ending:
                 return
             self._done.wait(_POLL_S)
 
-    def _is_of_this_run(self) -> bool:
-        """Return whether the log exists and is not the one that an older run of this name left."""
-        return self._events.exists() and self._events.stat().st_ino != self._inode
-
-    def _read_from(self, position: int) -> int:
+    def _read_on(self) -> None:
         with self._events.open(encoding="utf-8") as file:
-            file.seek(position)
+            if os.fstat(file.fileno()).st_ino == self._other_inode:
+                return
+            file.seek(self._position)
             while (line := file.readline()).endswith("\n"):
-                position = file.tell()
+                self._position = file.tell()
                 self._show(json.loads(line))
-        return position
 
     def _show(self, event: dict[str, Any]) -> None:
         if event["event"] == "refusal":

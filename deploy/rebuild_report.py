@@ -24,7 +24,7 @@ def report_command(
 
     with usage_errors():
         write_report(read_summary(folder), folder.report)
-    finish(folder, as_json=as_json, failed=False)
+    finish(folder, as_json=as_json)
 
 
 def read_summary(folder: RunFolder) -> Summary:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from client_app.main import app as client_app
 from deploy.flower_run import LocalFlower
-from deploy.outcome import finish, usage_errors
+from deploy.outcome import finish, summary_stamp, usage_errors
 from deploy.progress import RunProgress
 from deploy.settings import load_configuration
 from federation.config import Configuration, flatten
+from federation.datasets.sites import load_site
 from federation.errors import AegisError, ConfigurationError
 from server_app.run_folder import RunFolder
 from server_app.simulation.run import simulate
@@ -47,24 +49,22 @@ def simulate_command(  # noqa: PLR0913 - one parameter per option
         timings = make_timings(hospitals, train_seconds, slow or [])
         if engine not in ("virtual", "flower"):
             raise ConfigurationError(f"Expected --engine virtual or flower, found {engine!r}.")
-    folder = RunFolder.of(configuration.run)
-    console = Console(stderr=True)
-    watcher: AbstractContextManager[Any] = nullcontext()
-    if not as_json:
-        watcher = RunProgress(folder.events, configuration.aggregation.rounds, console)
+    folder, console = RunFolder.of(configuration.run), Console(stderr=True, quiet=as_json)
+    before = summary_stamp(folder)
     try:
-        with watcher:
+        load_site(configuration.data, site=0, sites=hospitals, seed=configuration.data_seed)
+        rounds = configuration.aggregation.rounds
+        with RunProgress(folder.events, rounds, console, resume=configuration.run.resume):
             if engine == "virtual":
                 simulate(configuration, client_app, timings, fidelity=fidelity)
             else:
-                run_with_flower(app, configuration, hospitals, console if not as_json else None)
-    except ConfigurationError as error:
-        console.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from None
+                run_with_flower(app, configuration, hospitals, console)
     except AegisError as error:
-        console.print(str(error), style="red", markup=False)
-        finish(folder, as_json=as_json, failed=True)
-    finish(folder, as_json=as_json, failed=False)
+        Console(stderr=True).print(str(error), style="red", markup=False)
+        if isinstance(error, ConfigurationError):
+            raise typer.Exit(2) from None
+        finish(folder, as_json=as_json, failure=str(error), older=before)
+    finish(folder, as_json=as_json)
 
 
 def make_timings(hospitals: int, train_seconds: float, slow: Sequence[str]) -> list[SiteTiming]:
@@ -93,7 +93,7 @@ def make_timings(hospitals: int, train_seconds: float, slow: Sequence[str]) -> l
     return timings
 
 
-def run_with_flower(app: Path, configuration: Configuration, hospitals: int, console: Console | None) -> Summary:
+def run_with_flower(app: Path, configuration: Configuration, hospitals: int, console: Console) -> Summary:
     """Run the app at `app` through `flwr run` with an own SuperLink and return its summary.
 
     Raises:
@@ -101,9 +101,9 @@ def run_with_flower(app: Path, configuration: Configuration, hospitals: int, con
     """
 
     def show(line: str) -> None:
-        if console is not None:
-            console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False)
 
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="aegis-flower-") as home, LocalFlower(Path(home)) as flower:
         actors = max(1, min(hospitals, os.cpu_count() or 1))
         flower.run(app, flatten(configuration), hospitals=hospitals, actors=actors, on_line=show)

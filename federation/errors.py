@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
+_LONGEST_DETAIL = 500
+
 
 class AegisError(Exception):
     """Base of every error this project raises on purpose; its text is for the person at this machine only."""
@@ -66,15 +68,15 @@ class RefusalError(AegisError):
     Attributes:
         code: the kind of refusal.
         reason: the code, or for a site's own error also which one: what is counted and reported.
-        detail: what was expected and what was found.
+        detail: what was expected and what was found, shortened: a reply may hold texts of any length.
     """
 
     def __init__(self, code: RefusalCode, detail: str, *, reason: str = "") -> None:
         """Build the refusal from its `code` and a `detail` that says what was expected and found."""
-        super().__init__(f"{code.value}: {detail}")
+        super().__init__(f"{code.value}: {detail[:_LONGEST_DETAIL]}")
         self.code = code
         self.reason = reason or code.value
-        self.detail = detail
+        self.detail = detail if len(detail) <= _LONGEST_DETAIL else f"{detail[:_LONGEST_DETAIL]}..."
 
 
 class SiteErrorCode(IntEnum):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from federation.errors import RefusalError
+from federation.errors import RefusalCode, RefusalError
 from federation.records.answers import (
     Enrolment,
     HospitalScores,
@@ -100,6 +100,7 @@ class Correspondence:
                 hospital_id=hospital_id,
                 kind=kind,
                 model_version=version,
+                sent_at=self._clock.now(),
                 split=split,
             )
         )
@@ -113,14 +114,20 @@ class Correspondence:
         if not pending:
             self._clock.wait(wait_s)
             return []
-        answers = (self._settle(reply) for reply in self._link.receive(pending, wait_s))
-        return [answer for answer in answers if answer is not None]
+        answers = [self._settle(reply) for reply in self._link.receive(pending, wait_s)]
+        return [answer for answer in answers if answer is not None] + self._give_up()
 
     def refuse(self, error: RefusalError, hospital_id: str | None) -> None:
         """Count and log one refusal."""
         self.progress.refuse(error.reason, hospital_id or None)
         self.record("refusal", hospital=hospital_id or None, reason=error.reason, detail=error.detail)
         self._journal.say("refused %s: %s", hospital_id or "an unknown sender", error)
+
+    def _give_up(self) -> list[Answer]:
+        """Return a refusal for every task that has waited too long: a lost message must not block its hospital."""
+        limit_s = self._link.give_up_s
+        lost = self.in_flight.give_up(self._clock.now() - limit_s)
+        return [(d, RefusalError(RefusalCode.NODE_LOST, f"No answer within {limit_s:g} s.")) for d in lost]
 
     def _settle(self, reply: Reply) -> Answer | None:
         try:

@@ -19,6 +19,7 @@ class Dispatch:
         hospital_id: the hospital behind the node; empty for a query to a node that has not enrolled yet.
         kind: "train", "evaluate" or "query".
         model_version: version of the model that was sent.
+        sent_at: the engine's time when it was sent, in seconds.
         split: what an evaluation is asked to score.
     """
 
@@ -27,6 +28,7 @@ class Dispatch:
     hospital_id: str
     kind: str
     model_version: int
+    sent_at: float
     split: str = ""
 
 
@@ -55,6 +57,18 @@ class InFlight:
     def busy_nodes(self) -> frozenset[int]:
         """Nodes with an open task."""
         return frozenset(dispatch.node_id for dispatch in self._open.values())
+
+    @property
+    def busy_hospitals(self) -> frozenset[str]:
+        """Hospitals with an open task, also when they have moved to another node since."""
+        return frozenset(dispatch.hospital_id for dispatch in self._open.values())
+
+    def give_up(self, sent_before: float) -> list[Dispatch]:
+        """Close and return the tasks that were sent before `sent_before`; a later answer to one is a duplicate."""
+        old = [dispatch for dispatch in self._open.values() if dispatch.sent_at < sent_before]
+        for dispatch in old:
+            self._answered.add(self._open.pop(dispatch.message_id).message_id)
+        return old
 
     def count(self, kind: str) -> int:
         """Return the number of open tasks of `kind`."""

@@ -49,7 +49,6 @@ class Engine:
         self._store = store
         self._progress = mail.progress
         self._evaluation = evaluation
-        self._empty_rounds = 0
         self._last_look = -_LOOK_AT_NODES_EVERY_S
         self._last_reachable = mail.now()
 
@@ -62,12 +61,14 @@ class Engine:
         last = self._settings.aggregation.rounds
         if not self._progress.model_version:
             self._save()
-        self._evaluate("validation")
+        if self._settings.run.evaluate_every:
+            self._evaluate("validation")
         while self._model.version < last:
             self._dispatch()
             self._collect()
             if self._rule.is_due(self._mail.now()):
                 self._apply()
+        self._wait_for_the_late()
         self._evaluate("test")
 
     def _dispatch(self) -> None:
@@ -117,10 +118,11 @@ class Engine:
 
     def _apply(self) -> None:
         updates = self._rule.take()
+        self._progress.rounds += 1
         if len(updates) < self._settings.aggregation.min_updates:
             self._discard(updates)
             return
-        self._empty_rounds = 0
+        self._progress.empty_rounds = 0
         factors = [size_factor(update.examples, self._settings.aggregation.weighting) for update in updates]
         base = self._model.version
         self._model.apply([update.parameters for update in updates], factors)
@@ -135,7 +137,7 @@ class Engine:
 
     def _discard(self, updates: list[Update]) -> None:
         """Count a round without enough updates; the model stays as it is."""
-        self._empty_rounds += 1
+        self._progress.empty_rounds += 1
         for update in updates:
             self._mail.refuse(
                 RefusalError(
@@ -144,8 +146,9 @@ class Engine:
                 ),
                 update.hospital_id,
             )
+        self._save()
         limit = self._settings.aggregation.max_empty_rounds
-        if self._empty_rounds >= limit:
+        if self._progress.empty_rounds >= limit:
             raise RunFailedError(
                 f"{limit} rounds in a row brought fewer than {self._settings.aggregation.min_updates} usable updates; "
                 f"refused so far: {self._progress.refused}."
@@ -178,6 +181,14 @@ class Engine:
             self._collect()
         self._evaluation.close()
 
+    def _wait_for_the_late(self) -> None:
+        """Give hospitals that missed the last deadline some time to get free, so that the final test includes them."""
+        if not self._settings.run.hospital_evaluation:
+            return
+        end = self._mail.now() + max(self._settings.aggregation.deadline_s, self._settings.run.wait_s)
+        while self._mail.in_flight.count("train") and self._mail.now() < end:
+            self._collect()
+
     def _idle(self) -> list[str]:
         """Return the reachable hospitals without an open task, looking for new nodes now and then.
 
@@ -196,5 +207,5 @@ class Engine:
                 f"Expected at least 1 of {len(self._roster)} hospitals to be connected, found none for run.wait-s="
                 f"{self._settings.run.wait_s:g} seconds."
             )
-        busy = self._mail.in_flight.busy_nodes
-        return [name for name, node_id in reachable if node_id not in busy]
+        nodes, names = self._mail.in_flight.busy_nodes, self._mail.in_flight.busy_hospitals
+        return [name for name, node_id in reachable if node_id not in nodes and name not in names]

@@ -30,15 +30,17 @@ class GlobalModel:
         Updates are added in the order given, so that the same updates give the same bits in every engine.
 
         Raises:
-            RunFailedError: the result is not finite; the model is then unusable, the last checkpoint is not.
+            RunFailedError: the result is not finite; the model is left as it was.
         """
         total = sum(weights)
+        moved = {name: value.clone() for name, value in self.parameters.items()}
         for update, weight in zip(updates, weights, strict=True):
-            for name, value in self.parameters.items():
+            for name, value in moved.items():
                 value.add_(update[name], alpha=weight / total)
-        if not is_finite(self.parameters):
+        if not is_finite(moved):
             raise RunFailedError(
                 f"Version {self.version + 1} is not finite: the run diverged. Lower training.learning-rate and resume."
             )
+        self.parameters = moved
         self.version += 1
         self._broadcast = None

@@ -12,8 +12,6 @@ from federation.records.fields import Records
 from federation.records.tensors import payload_bytes
 from server_app.clock import Clock
 
-_TTL_S = 7 * 24 * 3600.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -36,12 +34,14 @@ class GridLink:
     """Sends tasks, receives answers, counts payload bytes.
 
     Attributes:
+        give_up_s: seconds after which a message without an answer is dead.
         bytes_down: payload bytes sent so far.
         bytes_up: payload bytes received so far.
     """
 
-    def __init__(self, grid: Grid, clock: Clock) -> None:
-        """Build a link over `grid`, whose waits follow `clock`."""
+    def __init__(self, grid: Grid, clock: Clock, *, give_up_s: float) -> None:
+        """Build a link over `grid`, whose waits follow `clock`, and whose messages live for `give_up_s` seconds."""
+        self.give_up_s = give_up_s
         self._grid = grid
         self._clock = clock
         self.bytes_down = 0
@@ -52,12 +52,8 @@ class GridLink:
         return frozenset(self._grid.get_node_ids())
 
     def send(self, content: Records, node_id: int, message_type: str) -> str | None:
-        """Send `content` to one node and return the message id, or None when the node is not known.
-
-        A message lives for a week: a slow hospital is late when the aggregation rule says so, not when a
-        time-to-live runs out unseen.
-        """
-        message = Message(content, dst_node_id=node_id, message_type=message_type, ttl=_TTL_S)
+        """Send `content` to one node and return the message id, or None when the node is not known."""
+        message = Message(content, dst_node_id=node_id, message_type=message_type, ttl=self.give_up_s)
         ids = list(self._grid.push_messages([message]))
         if len(ids) != 1 or not ids[0]:
             return None

@@ -25,8 +25,9 @@ def main(grid: Grid, context: Context) -> None:
             as failed. Summary and report are written all the same.
     """
     _log_to_stdout()
-    clock = clock_of(grid)
-    Session(GridLink(grid, clock), clock, parse_configuration(context.run_config)).run()
+    configuration, clock = parse_configuration(context.run_config), clock_of(grid)
+    link = GridLink(grid, clock, give_up_s=configuration.aggregation.give_up_s)
+    Session(link, clock, configuration).run()
 
 
 def _log_to_stdout() -> None:

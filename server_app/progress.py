@@ -23,6 +23,8 @@ class Progress(BaseModel):
 
     Attributes:
         model_version: versions made so far.
+        rounds: rounds closed so far, those without a new version included.
+        empty_rounds: rounds without a new version since the last one.
         updates_applied: updates that went into them.
         staleness_total: sum over applied updates of the versions that passed since their dispatch.
         staleness_max: largest of these.
@@ -39,6 +41,8 @@ class Progress(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model_version: int = 0
+    rounds: int = 0
+    empty_rounds: int = 0
     updates_applied: int = 0
     staleness_total: int = 0
     staleness_max: int = 0

@@ -15,6 +15,8 @@ from server_app.roster import DataShape, Roster
 _SETTLED_AFTER_S = 5.0
 _TICK_S = 0.5
 _ASK_AGAIN_AFTER_S = 30.0
+# A hospital that restarts may appear on a new node before Flower notices that its old one is gone.
+_MAY_PASS = (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR, RefusalCode.DUPLICATE_HOSPITAL)
 
 
 class Registrar:
@@ -32,6 +34,7 @@ class Registrar:
         self.roster = Roster()
         self._shape: DataShape | None = None
         self._turned_away: dict[int, float] = {}
+        self._patience_s: dict[int, float] = {}
         self._last_change = mail.now()
         self.connected: frozenset[int] = frozenset()
 
@@ -71,9 +74,14 @@ class Registrar:
         try:
             self._admit(expect(Enrolment, answer), dispatch.node_id)
         except RefusalError as error:
-            mendable = error.code in (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR)
-            self._turned_away[dispatch.node_id] = self._mail.now() + _ASK_AGAIN_AFTER_S if mendable else math.inf
+            self._turn_node_away(dispatch.node_id, mendable=error.code in _MAY_PASS)
             self._mail.refuse(error, None)
+
+    def _turn_node_away(self, node_id: int, *, mendable: bool) -> None:
+        """Close the door to a node for good, or for a while that doubles with every failure."""
+        wait_s = 2 * self._patience_s.get(node_id, _ASK_AGAIN_AFTER_S / 2) if mendable else math.inf
+        self._patience_s[node_id] = wait_s
+        self._turned_away[node_id] = self._mail.now() + wait_s
 
     def _admit(self, enrolment: Enrolment, node_id: int) -> None:
         if enrolment.examples < 1:
@@ -112,5 +120,6 @@ class Registrar:
         return (
             f"Expected at least run.min-hospitals={settings.min_hospitals} hospitals within run.wait-s="
             f"{settings.wait_s:g}, found {len(self.roster)} enrolled on {len(self.connected)} connected nodes "
-            f"({len(self._turned_away)} refused). Start more hospitals, or lower run.min-hospitals."
+            f"({len(self._turned_away)} refused: {self._mail.progress.refused}). Start more hospitals, look into the "
+            "log of a hospital that answered with an error, or lower run.min-hospitals."
         )

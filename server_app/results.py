@@ -17,10 +17,10 @@ from server_app.summary import HospitalSummary, RunStatus, Staleness, Summary
 _LOGGER = logging.getLogger("aegis.server")
 
 _GUARANTEES = [
-    "Guaranteed: images and labels stay in the hospital; a hospital sends model updates, counts, evaluation scores "
-    "where this run asks for them, and error codes from a fixed list.",
-    "Not guaranteed: privacy of what the updates reveal. This run added no noise, so no epsilon is claimed; whoever "
-    "sees an update can try to reconstruct images from it.",
+    "Guaranteed: a hospital sends model updates, the number of its training images, the shape of its data and a digest "
+    "of its class names, accuracy and AUROC where this run asks for them, and error codes from a fixed list; no image.",
+    "Not guaranteed: privacy of what these reveal. This run added no noise, so no epsilon is claimed: whoever sees an "
+    "update can try to reconstruct images from it, and exact scores on few images can reveal labels.",
     "Measured, not guaranteed: accuracy and AUROC, on the images named beside them.",
 ]
 
@@ -86,16 +86,16 @@ def configured_hospitals(configuration: Configuration, progress: Progress) -> li
 
 
 def write_results(folder: RunFolder, summary: Summary, parameters: Parameters | None) -> None:
-    """Write the model (if there is one), the summary and the report."""
+    """Write the model (if there is one), the report and last the summary, so that a summary means all is there."""
     if parameters is not None:
         write_durably(folder.model, safetensors.torch.save(parameters))
-    write_durably(folder.summary, summary.model_dump_json(indent=2).encode())
     try:
         from server_app.report import write_report
     except ModuleNotFoundError as error:
         _LOGGER.warning("No report.html: %s is not installed; pip install aegis-fl[report].", error.name)
     else:
         write_report(summary, folder.report)
+    write_durably(folder.summary, summary.model_dump_json(indent=2).encode())
 
 
 def _hospital(contribution: Contribution | None, scores: Scores | None) -> HospitalSummary:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from federation.datasets.image_set import DatasetInfo, Task
-from federation.errors import RefusalCode, RefusalError
+from federation.errors import RefusalCode, RefusalError, RunFailedError
 from federation.records.answers import Enrolment
 
 
@@ -88,10 +88,15 @@ class Roster:
 
 
 def most_common_shape(enrolments: Iterable[Enrolment]) -> DataShape:
-    """Return the data shape that most hospitals share; of equally common ones, the one of the most images."""
-    votes: Counter[DataShape] = Counter()
-    images: Counter[DataShape] = Counter()
-    for enrolment in enrolments:
-        votes[DataShape.of(enrolment)] += 1
-        images[DataShape.of(enrolment)] += enrolment.examples
-    return max(votes, key=lambda shape: (votes[shape], images[shape]))
+    """Return the data shape that most hospitals share.
+
+    Raises:
+        RunFailedError: two shapes are equally common, so that nobody can say which hospitals are the odd ones.
+    """
+    votes = Counter(DataShape.of(enrolment) for enrolment in enrolments).most_common(2)
+    if len(votes) == 2 and votes[0][1] == votes[1][1]:
+        raise RunFailedError(
+            f"Expected hospitals with one kind of data, found as many with {votes[0][0]} as with {votes[1][0]}. "
+            "Name the right ones in run.hospital-ids."
+        )
+    return votes[0][0]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import tomli_w
 
 from federation.config import Configuration, RunConfig
 from federation.durable import write_durably
+from federation.errors import ConfigurationError
 
 
 class RunFolder:
@@ -46,6 +50,23 @@ class RunFolder:
     def model(self) -> Path:
         """The final parameters."""
         return self.path / "model.safetensors"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the name of this run for the block.
+
+        Raises:
+            ConfigurationError: another process holds it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_name(f".{self.path.name}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigurationError(
+                    f"Expected {self.path} to be free, found a run in progress there: choose another run.name."
+                ) from None
+            yield
 
     def prepare(self, configuration: Configuration) -> None:
         """Create the folder and write `config.toml`; an older run of this name is moved aside unless it is resumed."""

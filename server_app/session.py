@@ -48,20 +48,26 @@ class Session:
         Raises:
             AegisError: the run failed, or a configured hospital contributed nothing and that is not allowed.
         """
-        checkpoint = self._start()
+        with self._folder.held():
+            self._run_held(self._start())
+
+    def _run_held(self, checkpoint: Checkpoint | None) -> None:
+        status, reason = RunStatus.FAILED, "The server stopped on an error that is not ours; its log has the story."
         with Journal(self._folder.events) as journal:
             mail = Correspondence(self._link, self._clock, self._progress, journal)
             mail.record("resume" if checkpoint else "start", version=self._progress.model_version)
             try:
                 self._federate(mail, journal, checkpoint)
                 self._require_contributions()
+                status, reason = RunStatus.COMPLETED, ""
             except AegisError as error:
-                self._finish(mail, RunStatus.FAILED, str(error))
+                reason = str(error)
                 raise
             except KeyboardInterrupt:
-                self._finish(mail, RunStatus.STOPPED, "Stopped by hand; run.resume=true goes on from here.")
+                status, reason = RunStatus.STOPPED, "Stopped by hand; run.resume=true goes on from here."
                 raise
-            self._finish(mail, RunStatus.COMPLETED, "")
+            finally:
+                self._finish(mail, status, reason)
             journal.say("completed; report at %s", self._folder.report)
 
     def _start(self) -> Checkpoint | None:
@@ -93,7 +99,7 @@ class Session:
             settings,
             mail=mail,
             registrar=registrar,
-            rule=FedAvg(settings.aggregation, seed=settings.run.seed, first_round=self._model.version),
+            rule=FedAvg(settings.aggregation, seed=settings.run.seed, first_round=self._progress.rounds),
             model=self._model,
             store=self._store,
             evaluation=self._evaluation,

@@ -1,6 +1,6 @@
 """The run configuration: frozen pydantic tables (`tables`), parsed once from Flower's flat dictionary (`parsing`)."""
 
-from federation.config.parsing import describe_keys, flatten, parse_configuration
+from federation.config.parsing import describe_keys, flatten, nest, parse_configuration
 from federation.config.tables import (
     AggregationConfig,
     Configuration,
@@ -19,5 +19,6 @@ __all__ = [
     "TrainingConfig",
     "describe_keys",
     "flatten",
+    "nest",
     "parse_configuration",
 ]

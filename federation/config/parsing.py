@@ -31,7 +31,7 @@ def parse_configuration(flat: Mapping[str, Any]) -> Configuration:
     problems = [_explain_unknown(key, known) for key in flat if key not in known]
     configuration = None
     try:
-        configuration = Configuration.model_validate(_nest({key: flat[key] for key in flat if key in known}))
+        configuration = Configuration.model_validate(nest({key: flat[key] for key in flat if key in known}))
     except ValidationError as error:
         problems += [_explain_invalid(item) for item in error.errors()]
     if problems or configuration is None:
@@ -51,7 +51,8 @@ def describe_keys() -> list[tuple[str, type[BaseModel]]]:
     return [(name, field.annotation) for name, field in fields.items() if isinstance(field.annotation, type)]
 
 
-def _nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return dotted keys as tables, the opposite of `flatten`."""
     nested: dict[str, dict[str, Any]] = {}
     for dotted, value in flat.items():
         table, key = dotted.split(".", maxsplit=1)

@@ -6,12 +6,13 @@ no null: an empty string or a zero says "not set" where a description says so. D
 
 from __future__ import annotations
 
-import re
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from federation.identifiers import IDENTIFIER_RULE, is_identifier
+
+_SMALLEST_RATE = 1e-12
 
 
 def _kebab(name: str) -> str:
@@ -37,7 +38,7 @@ class DataConfig(Table):
     root: str = Field(
         "",
         description="Absolute folder (or NPZ file) with the data. Empty: MedMNIST is downloaded by the medmnist "
-        "package into its own folder. A hospital's `data-root` in its node configuration wins.",
+        "package into its own folder. A deployed hospital reads the `data-root` of its node configuration instead.",
     )
     partition: Literal["iid", "dirichlet", "classes", "quantity", "by-file"] = Field(
         "dirichlet",
@@ -142,7 +143,18 @@ class AggregationConfig(Table):
     )
     deadline_s: float = Field(0.0, ge=0, description="Longest round in seconds; 0 waits for every sampled hospital.")
     min_updates: int = Field(1, ge=1, description="Fewest accepted updates that make a new version.")
+    give_up_s: float = Field(
+        86400.0,
+        gt=0,
+        description="Seconds after which a task without an answer is given up and its hospital may be asked again.",
+    )
     max_empty_rounds: int = Field(3, ge=1, description="Rounds in a row without enough updates before the run fails.")
+
+    @model_validator(mode="after")
+    def _sample_enough(self) -> Self:
+        if self.sample_count and self.min_updates > self.sample_count:
+            raise ValueError(f"Expected min-updates={self.min_updates} <= sample-count={self.sample_count}.")
+        return self
 
 
 class RunConfig(Table):
@@ -177,9 +189,25 @@ class RunConfig(Table):
     @field_validator("name")
     @classmethod
     def _be_one_folder(cls, name: str) -> str:
-        if not _RUN_NAME.fullmatch(name):
-            raise ValueError(f"Expected a folder name of letters, digits, '.', '_' and '-', found {name!r}.")
+        if not is_identifier(name):
+            raise ValueError(f"Expected {IDENTIFIER_RULE}, found {name!r}.")
         return name
+
+    @field_validator("hospital_ids")
+    @classmethod
+    def _be_identifiers(cls, names: str) -> str:
+        wrong = [part for part in (piece.strip() for piece in names.split(",")) if part and not is_identifier(part)]
+        if wrong:
+            raise ValueError(f"Expected ids of {IDENTIFIER_RULE}, found {wrong}.")
+        return names
+
+    @model_validator(mode="after")
+    def _expect_no_more_than_there_are(self) -> Self:
+        if self.hospitals and self.min_hospitals > self.hospitals:
+            raise ValueError(f"Expected min-hospitals={self.min_hospitals} <= hospitals={self.hospitals}.")
+        if self.hospitals and len(self.configured_ids) > self.hospitals:
+            raise ValueError(f"Expected at most hospitals={self.hospitals} hospital-ids, found {self.configured_ids}.")
+        return self
 
     @property
     def configured_ids(self) -> tuple[str, ...]:
@@ -195,6 +223,18 @@ class Configuration(Table):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     aggregation: AggregationConfig = Field(default_factory=AggregationConfig)
     run: RunConfig = Field(default_factory=RunConfig)
+
+    @model_validator(mode="after")
+    def _be_possible(self) -> Self:
+        there, asked = self.run.hospitals, max(self.aggregation.sample_count, self.aggregation.min_updates)
+        if there and asked > there:
+            raise ValueError(
+                f"Expected aggregation.sample-count and min-updates <= run.hospitals={there}, found {asked}."
+            )
+        rate = self.training.at_version(self.aggregation.rounds - 1).learning_rate
+        if rate < _SMALLEST_RATE:
+            raise ValueError(f"Expected a learning rate >= {_SMALLEST_RATE:g} in the last round, found {rate:g}.")
+        return self
 
     @property
     def data_seed(self) -> int:

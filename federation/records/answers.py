@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import RefusalCode, RefusalError
+from federation.identifiers import IDENTIFIER_RULE, is_identifier
 from federation.metrics import Scores
 from federation.parameters import Parameters
 from federation.records.fields import (
@@ -28,8 +28,7 @@ from federation.records.fields import (
 )
 from federation.records.tensors import decode_parameters, encode_parameters
 
-_LARGEST_CLASSES, _LARGEST_CHANNELS, _LARGEST_SIDE = 10_000, 64, 4096
-_HOSPITAL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LARGEST_CLASSES, _LARGEST_CHANNELS, _LARGEST_SIDE, _LARGEST_EXAMPLES = 10_000, 64, 4096, 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +173,7 @@ def decode_enrolment(content: RecordDict) -> Enrolment:
         raise RefusalError(RefusalCode.MALFORMED, f"Expected a task of {[t.value for t in Task]}, found {task!r}.")
     return Enrolment(
         hospital_id=hospital_id_of(config),
-        examples=integer_of(config, "examples"),
+        examples=bounded_of(config, "examples", smallest=0, largest=_LARGEST_EXAMPLES),
         task=Task(task),
         classes=bounded_of(config, "classes", largest=_LARGEST_CLASSES),
         channels=bounded_of(config, "channels", largest=_LARGEST_CHANNELS),
@@ -188,14 +187,9 @@ def _answer_config(hospital_id: str, model_version: int) -> ConfigRecord:
     return ConfigRecord({"protocol": PROTOCOL_VERSION, "hospital-id": hospital_id, "model-version": model_version})
 
 
-def is_hospital_id(name: str) -> bool:
-    """Return whether `name` can be a hospital's id: letters, digits, `.`, `_`, `-`, at most 64; safe as a file name."""
-    return _HOSPITAL_ID.fullmatch(name) is not None
-
-
 def hospital_id_of(config: Mapping[str, Any]) -> str:
     """Return the hospital id in `config`."""
     name = text_of(config, "hospital-id")
-    if not is_hospital_id(name):
-        raise RefusalError(RefusalCode.MALFORMED, f"Expected a hospital id of letters, digits, '._-', found {name!r}.")
+    if not is_identifier(name):
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected a hospital id of {IDENTIFIER_RULE}, found {name!r}.")
     return name

@@ -54,11 +54,11 @@ def integer_of(record: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def bounded_of(record: Mapping[str, Any], key: str, *, largest: int) -> int:
-    """Return the integer under `key`, from 1 to `largest`."""
+def bounded_of(record: Mapping[str, Any], key: str, *, largest: int, smallest: int = 1) -> int:
+    """Return the integer under `key`, from `smallest` to `largest`."""
     value = integer_of(record, key)
-    if not 1 <= value <= largest:
-        raise RefusalError(RefusalCode.MALFORMED, f"Expected {key!r} from 1 to {largest}, found {value}.")
+    if not smallest <= value <= largest:
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected {key!r} from {smallest} to {largest}, found {value}.")
     return value
 
 

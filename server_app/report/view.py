@@ -184,13 +184,13 @@ def _curves(summary: Summary) -> list[Plot]:
         ),
         Plot(
             title="Loss per model version",
-            caption="Mean cross-entropy in nats; the mean of hospitals weighs each hospital equally.",
+            caption="Mean cross-entropy in nats on the test images of the server.",
             svg=loss_plot(curve),
             empty="The run holds no evaluation.",
         ),
         Plot(
             title="Accuracy at the hospitals",
-            caption="Each hospital on its own test images"
+            caption="Each hospital on its own validation images"
             + ("; the band holds the middle 80 % of hospitals." if many else "; the mean weighs each equally."),
             svg=hospital_plot(curve, summary.worst_hospital),
             empty="No hospital was evaluated during the run.",

@@ -68,19 +68,34 @@ def test_wrong_usage_exits_with_two_and_says_what_was_expected(
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("settings", "code", "expected"),
     [
-        (["data.name=pneumonia"], "pneumoniamnist"),
-        (["data.name=npz", "data.root=/nowhere/x.npz"], "/nowhere/x.npz"),
-        (["data.min-examples=1000"], "1000"),
+        (["data.name=pneumonia"], 2, "pneumoniamnist"),
+        (["data.name=npz", "data.root=/nowhere/x.npz"], 1, "/nowhere/x.npz"),
+        (["data.min-examples=1000"], 1, "1000"),
+        (["aggregation.min-updates=5"], 2, "<= run.hospitals=2, found 5"),
+        (["run.hospital-ids=a/b"], 2, "['a/b']"),
+        (["training.learning-rate-decay=1e-300"], 2, "in the last round, found 1e-303"),
     ],
 )
-def test_failed_run_exits_with_one_and_says_why(tmp_path: Path, settings: list[str], expected: str) -> None:
-    result = invoke(tmp_path, settings=[*settings, "run.wait-s=3.0"])
+def test_impossible_run_is_refused_before_it_starts_and_says_why(
+    tmp_path: Path, settings: list[str], code: int, expected: str
+) -> None:
+    result = invoke(tmp_path, settings=settings)
 
-    assert result.exit_code in (1, 2)
-    logs = "".join(path.read_text() for path in tmp_path.glob("run/sites/*.log"))
-    assert expected in result.stderr + logs
+    assert result.exit_code == code
+    assert expected in " ".join(result.stderr.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_failure_does_not_show_the_summary_of_an_older_run(tmp_path: Path) -> None:
+    invoke(tmp_path)
+
+    result = invoke(tmp_path, "--resume", "--json", settings=["training.batch-size=3"])
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["status"] == "failed"
+    assert "training.batch-size" in json.loads(result.stdout)["reason"]
 
 
 def test_resume_of_no_run_fails_and_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What leaves a hospital, restated: the records of the contract, byte for byte, and on failure a code and its sentence."""
+"""What leaves a hospital, restated: the fields of the contract, and on failure a code and its fixed sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from client_app.boundary import guarded
 from client_app.main import app
-from federation.config import TrainingConfig
+from federation.config import TrainingConfig, parse_configuration
+from federation.datasets.sites import load_site
 from federation.errors import SiteErrorCode
 from federation.models import build_model
 from federation.parameters import read_parameters
@@ -40,17 +41,14 @@ def answers(tmp_path: Path) -> dict[str, RecordDict]:
         tmp_path, data__phantom_examples=90, data__phantom_classes=2, model__name="mlp", training__device="cpu"
     )
     context = make_context(flat, partition_id=0, num_partitions=1)
-    info = {"query": encode_query("run")}
-    from federation.config import parse_configuration
-    from federation.datasets.sites import load_site
-
+    tasks = {"query": encode_query("run")}
     configuration = parse_configuration(flat)
     dataset = load_site(configuration.data, site=0, sites=1, seed=0)
     arrays = encode_parameters(read_parameters(build_model(configuration.model, dataset.info, seed=0)))
     plan = TrainingConfig(device="cpu")
-    info["train"] = encode_training_task(arrays, model_version=0, plan=plan, seed=1, run="run")
-    info["evaluate"] = encode_evaluation_task(arrays, model_version=0, split="validation", run="run")
-    return {kind: app(make_message(content, kind), context).content for kind, content in info.items()}
+    tasks["train"] = encode_training_task(arrays, model_version=0, plan=plan, seed=1, run="run")
+    tasks["evaluate"] = encode_evaluation_task(arrays, model_version=0, split="validation", run="run")
+    return {kind: app(make_message(content, kind), context).content for kind, content in tasks.items()}
 
 
 ALLOWED: dict[str, dict[str, set[str]]] = {

@@ -12,7 +12,12 @@ from server_app.grid_link import Reply
 
 def task(number: int, kind: str = "train") -> Dispatch:
     return Dispatch(
-        message_id=f"message-{number}", node_id=number, hospital_id=f"hospital-{number}", kind=kind, model_version=1
+        message_id=f"message-{number}",
+        node_id=number,
+        hospital_id=f"hospital-{number}",
+        kind=kind,
+        model_version=1,
+        sent_at=float(number),
     )
 
 

@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 
+from federation.config import flatten
 from federation.datasets.image_set import DatasetInfo, Task
-from federation.errors import RunFailedError, SiteErrorCode
+from federation.errors import ConfigurationError, RunFailedError, SiteErrorCode
 from federation.models import build_model
-from federation.parameters import Parameters, read_parameters
+from federation.parameters import Parameters, is_finite, read_parameters
 from federation.records.answers import ModelUpdate
+from server_app.engine import Engine
+from server_app.main import app as server_app
+from server_app.run_folder import RunFolder
 from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
+from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
 from server_app.summary import RunStatus, Summary
 from tests.doubles import INFO, Hospitals, Spoiler, changed, configure
 
@@ -223,7 +228,7 @@ def test_two_nodes_with_one_name_are_one_hospital_and_a_refusal(tmp_path: Path) 
     summary = run(tmp_path, Hospitals(names={2: "hospital-000"}), 3, aggregation__rounds=1)
 
     assert list(summary.per_hospital) == ["hospital-000", "hospital-001"]
-    assert summary.refused == {"duplicate-hospital": 1}
+    assert set(summary.refused) == {"duplicate-hospital"}
 
 
 def test_hospital_without_training_images_is_refused_at_enrolment(tmp_path: Path) -> None:
@@ -241,6 +246,7 @@ def test_diverging_model_fails_the_run_and_keeps_the_last_good_checkpoint(tmp_pa
 
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names[-1] == "version-00000001.safetensors"
+    assert is_finite(final_parameters(tmp_path))
 
 
 def test_every_update_is_logged_with_its_factors(tmp_path: Path) -> None:
@@ -266,6 +272,90 @@ def test_learning_rate_decays_once_per_version(tmp_path: Path) -> None:
     run(tmp_path, hospitals, 1, aggregation__rounds=3, training__learning_rate=0.1, training__learning_rate_decay=0.5)
 
     assert list(hospitals.rates.values()) == pytest.approx([0.1, 0.05, 0.025])
+
+
+def test_evaluation_only_at_the_end_evaluates_no_other_version(tmp_path: Path) -> None:
+    summary = run(tmp_path, Hospitals(), 2, aggregation__rounds=3, run__evaluate_every=0)
+
+    assert [point.version for point in summary.curve] == [3]
+
+
+def test_lost_message_is_given_up_and_its_hospital_asked_again(tmp_path: Path) -> None:
+    lost: list[Message] = []
+
+    def lose_one(message: Message) -> Iterable[Message]:
+        if message.metadata.message_type == "train" and not lost:
+            lost.append(message)
+            return []
+        return [message]
+
+    settings = configure(tmp_path, aggregation__rounds=3, aggregation__give_up_s=500.0)
+    summary = simulate(settings, Hospitals().app(), [SiteTiming()] * 2, tamper=lose_one)
+
+    assert summary.refused == {"node-lost": 1}
+    assert [item.updates for item in summary.per_hospital.values()] == [2, 3]
+    assert summary.virtual_s is not None
+    assert 500 < summary.virtual_s < 1000
+
+
+def test_hospital_that_missed_the_last_deadline_is_in_the_final_test(tmp_path: Path) -> None:
+    timings = [SiteTiming(train_s=10, evaluate_s=1), SiteTiming(train_s=90, evaluate_s=1)]
+    settings = configure(
+        tmp_path, aggregation__rounds=2, aggregation__deadline_s=20.0, run__allow_silent_hospitals=True
+    )
+
+    summary = simulate(settings, Hospitals().app(), timings)
+
+    assert summary.per_hospital["hospital-001"].updates == 0
+    assert summary.per_hospital["hospital-001"].accuracy == pytest.approx(0.51)
+
+
+class Restarting(VirtualGrid):
+    """A grid on which hospital 0 restarts: its new node is there at once, its old one still seems connected."""
+
+    def get_node_ids(self) -> Iterable[int]:
+        now = self.clock.now()
+        gone = {2} if now >= 160 else set()
+        return [node_id for node_id in (2, 3, *([4] if now >= 100 else [])) if node_id not in gone]
+
+
+def test_hospital_that_restarts_on_a_new_node_takes_its_old_place(tmp_path: Path) -> None:
+    hospitals = Hospitals(names={2: "hospital-000"})
+    flat = flatten(configure(tmp_path, aggregation__rounds=12, run__hospitals=2))
+    sites = [VirtualSite(node_config={"partition-id": index, "num-partitions": 3}) for index in range(3)]
+
+    server_app(Restarting(hospitals.app(), sites, flat), Context(1, 1, {}, RecordDict(), flat))
+
+    summary = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
+    assert summary.per_hospital["hospital-000"].updates >= 8
+    assert summary.refused["duplicate-hospital"] >= 1
+
+
+def test_error_that_is_not_ours_leaves_a_failed_summary_without_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectionError("database is locked")
+
+    monkeypatch.setattr(Engine, "_apply", fail)
+    with pytest.raises(ConnectionError):
+        run(tmp_path, Hospitals(), 2)
+
+    written = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
+    assert written.status is RunStatus.FAILED
+    assert "log" in written.reason
+
+
+def test_run_of_a_name_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run").held(), pytest.raises(ConfigurationError, match="a run in progress"):
+        run(tmp_path, Hospitals(), 2)
+
+
+def test_hospitals_that_disagree_one_against_one_stop_the_run(tmp_path: Path) -> None:
+    other = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("b", "a"), channels=1, height=4, width=4)
+
+    with pytest.raises(RunFailedError, match="one kind of data"):
+        run(tmp_path, Hospitals(info={1: other}, examples={1: 10**6}), 2)
 
 
 def test_evaluation_happens_every_n_versions_and_at_the_end(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class CountingClock(VirtualClock):
 
 def link_over(grid: Any, clock: VirtualClock | None = None) -> GridLink:
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    return GridLink(grid, clock or CountingClock())
+    return GridLink(grid, clock or CountingClock(), give_up_s=3600.0)
 
 
 def reply_from(node_id: int, content: RecordDict | Error) -> Message:

@@ -17,7 +17,7 @@ from server_app.engine import Engine
 from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
-from tests.doubles import Hospitals, configure
+from tests.doubles import Hospitals, changed, configure
 
 
 class Killed(BaseException):
@@ -82,6 +82,30 @@ def test_run_killed_anywhere_resumes_to_the_same_model(
     assert [point.version for point in summary.curve] == [0, 1, 2, 3, 4]
 
 
+def test_resume_after_a_round_without_updates_samples_as_an_unbroken_run_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoiled() -> Hospitals:
+        bad = changed(examples=0)
+        return Hospitals(spoil=dict.fromkeys((0, 1), bad))
+
+    unbroken = spoiled()
+    run(tmp_path / "unbroken", unbroken, aggregation__max_empty_rounds=9, run__allow_silent_hospitals=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, Engine, "_record_application", 2, after=True)
+        with pytest.raises(Killed):
+            run(tmp_path / "broken", spoiled(), aggregation__max_empty_rounds=9, run__allow_silent_hospitals=True)
+
+    resumed = spoiled()
+    run(
+        tmp_path / "broken", resumed, aggregation__max_empty_rounds=9, run__resume=True,
+        run__allow_silent_hospitals=True,
+    )  # fmt: skip
+
+    assert len(unbroken.trained) > 8  # At least one round was empty.
+    assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
+
+
 def test_resume_may_extend_the_run(tmp_path: Path) -> None:
     run(tmp_path / "long", Hospitals(), aggregation__rounds=6, run__allow_silent_hospitals=True)
     run(tmp_path / "short", Hospitals(), run__allow_silent_hospitals=True)
@@ -101,8 +125,8 @@ def test_resume_without_a_run_says_so(tmp_path: Path) -> None:
 def test_resume_with_another_configuration_names_the_changed_keys(tmp_path: Path) -> None:
     run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
 
-    with pytest.raises(CheckpointError, match=r"training.learning-rate: checkpoint 0.001, now 0.5"):
-        run(tmp_path, Hospitals(), run__resume=True, training__learning_rate=0.5)
+    with pytest.raises(CheckpointError, match=r"training.batch-size: checkpoint 64, now 5"):
+        run(tmp_path, Hospitals(), run__resume=True, training__batch_size=5)
 
 
 def test_damaged_checkpoint_is_refused_and_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import RefusalCode, RefusalError
+from federation.identifiers import is_identifier
 from federation.metrics import Scores
 from federation.records.answers import (
     Enrolment,
@@ -26,7 +27,6 @@ from federation.records.answers import (
     encode_enrolment,
     encode_hospital_scores,
     encode_model_update,
-    is_hospital_id,
 )
 from federation.records.fields import PROTOCOL_VERSION
 
@@ -280,9 +280,9 @@ def test_hospital_id_that_is_not_safe_as_a_file_name_is_refused(kind: str, name:
     content["config"]["hospital-id"] = name
 
     assert refusal_of(kind, content).code is RefusalCode.MALFORMED
-    assert not is_hospital_id(name)
+    assert not is_identifier(name)
 
 
 @given(IDS)
 def test_hospital_id_of_letters_digits_dots_underscores_and_hyphens_is_one(name: str) -> None:
-    assert is_hospital_id(name)
+    assert is_identifier(name)
