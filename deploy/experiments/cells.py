@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import multiprocessing
 import os
+import platform
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -53,9 +57,43 @@ class CellStore:
         return stored["result"] if stored["settings"] == json.loads(json.dumps(cell.settings)) else None
 
     def keep(self, cell: Cell, result: Result) -> None:
-        """Store the result of `cell` durably."""
-        content = json.dumps({"name": cell.name, "settings": cell.settings, "result": result}, indent=1)
-        write_durably(self.folder / f"{cell.name}.json", content.encode())
+        """Store the result of `cell` durably, with the day, machine and code that made it."""
+        content = {"name": cell.name, "settings": cell.settings, "made": describe_making(), "result": result}
+        write_durably(self.folder / f"{cell.name}.json", json.dumps(content, indent=1).encode())
+
+    def made(self, cell: Cell) -> dict[str, str]:
+        """Return when, where and by which code the stored result of `cell` was made."""
+        path = self.folder / f"{cell.name}.json"
+        day = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC).date().isoformat()
+        unknown = {"date": day, "machine": describe_machine(), "revision": "not recorded"}
+        recorded: dict[str, str] = json.loads(path.read_text(encoding="utf-8")).get("made", unknown)
+        return recorded
+
+
+def describe_making() -> dict[str, str]:
+    """Return today's date, this machine, and the revision of the source tree with a mark when it was changed."""
+    git = shutil.which("git")
+    revision = "not recorded"
+    if git:
+        described = subprocess.run(
+            [git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        )
+        revision = described.stdout.strip() or revision
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": day, "machine": describe_machine(), "revision": revision}
+
+
+def describe_machine() -> str:
+    """Return processor, cores and memory of this machine in one line."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, shared"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def run_cells(cells: Sequence[Cell], store: CellStore, *, jobs: int, console: Console) -> dict[str, Result]:

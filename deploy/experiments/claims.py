@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 
@@ -69,9 +65,15 @@ def claim(identity: str, target: str, values: Sequence[float], *, unit: str, com
     )
 
 
-def claims_as_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the claims as the results file holds them, with today's date and this machine."""
-    stamp = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "machine": describe_machine()}
+def claims_as_json(claims: Sequence[Claim], made: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
+    """Return the claims as the results file holds them.
+
+    Args:
+        claims: the claims.
+        made: when and where each cell behind them was made; the newest day counts.
+    """
+    newest = max(made, key=lambda item: item["date"], default={"date": "", "machine": ""})
+    stamp = {"date": newest["date"], "machine": newest["machine"]}
     return [{**asdict(item), "met": item.met, **stamp} for item in claims]
 
 
@@ -83,16 +85,3 @@ def claims_as_table(claims: Sequence[Claim]) -> str:
         spread = "" if item.spread is None else f" ± {item.spread:.2g}"
         rows.append(f"| `{item.id}` | {item.target} | {value}{spread} | {'yes' if item.met else 'no'} | {item.note} |")
     return "\n".join(rows)
-
-
-def describe_machine() -> str:
-    """Return processor, cores and memory of this machine in one line."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, shared"
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

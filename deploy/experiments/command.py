@@ -54,10 +54,11 @@ def fedavg_command(
         raise typer.Exit(1) from None
     every = fedavg_cells(PARTS, data_root=root, source=source)
     results = {cell.name: found for cell in every if (found := store.find(cell)) is not None}
-    write_fedavg_results(results, source / "docs" / "results")
+    made = {cell.name: store.made(cell) for cell in every if cell.name in results}
+    write_fedavg_results(results, made, source / "docs" / "results")
     claims = fedavg_claims(results)
     if as_json:
-        typer.echo(json.dumps(claims_as_json(claims), indent=1))
+        typer.echo(json.dumps(claims_as_json(claims, list(made.values())), indent=1))
     for item in claims:
         console.print(f"{'met ' if item.met else 'open'}  {item.id}: {item.value} (target {item.target})", markup=False)
 

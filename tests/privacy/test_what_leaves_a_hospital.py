@@ -23,7 +23,7 @@ from tests.client_app.calls import flat_configuration, make_context, make_messag
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(secret=st.text(min_size=6, max_size=40).filter(lambda text: text.isprintable() and text.strip() == text))
+@given(secret=st.text(max_size=40).map(lambda text: f"secret-{text}-of-a-patient"))
 def test_reply_to_a_failed_task_is_a_code_and_its_fixed_sentence(tmp_path: Path, secret: str) -> None:
     def fail(content: RecordDict, context: Any) -> RecordDict:
         raise OSError(secret)
@@ -31,7 +31,7 @@ def test_reply_to_a_failed_task_is_a_code_and_its_fixed_sentence(tmp_path: Path,
     reply = guarded(fail)(make_message(RecordDict()), make_context(flat_configuration(tmp_path), hospital_id="north"))
 
     assert (reply.error.code, reply.error.reason) == (SiteErrorCode.INTERNAL, SiteErrorCode.INTERNAL.sentence)
-    assert secret.encode() not in wire_bytes(reply)
+    assert b"-of-a-patient" not in wire_bytes(reply)
 
 
 @pytest.fixture

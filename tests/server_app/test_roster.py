@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.datasets.image_set import DatasetInfo, Task
-from federation.errors import RefusalCode, RefusalError
+from federation.errors import RefusalCode, RefusalError, RunFailedError
 from federation.records.answers import Enrolment
 from server_app.roster import DataShape, Roster, most_common_shape
 
@@ -102,9 +102,14 @@ def test_shape_tells_a_model_all_it_needs() -> None:
     assert info.name == "toy"
 
 
-def test_most_hospitals_decide_the_shape_and_among_equals_most_images() -> None:
-    grey, colour = enrolment("a", examples=100, channels=1), enrolment("b", examples=5)
+def test_most_hospitals_decide_the_shape_whatever_they_declare() -> None:
+    grey, colour = enrolment("a", examples=10**6, channels=1), enrolment("b", examples=5)
 
     assert most_common_shape([grey, colour, colour]).channels == 3
-    assert most_common_shape([colour, grey]).channels == 1
-    assert most_common_shape([grey, colour]).channels == 1
+
+
+def test_shapes_that_are_equally_common_stop_the_run() -> None:
+    grey, colour = enrolment("a", examples=10**6, channels=1), enrolment("b", examples=5)
+
+    with pytest.raises(RunFailedError, match=r"channels=1.*channels=3|channels=3.*channels=1"):
+        most_common_shape([grey, colour])

@@ -46,7 +46,7 @@ def test_relative_root_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_written_configuration_is_the_one_that_ran(tmp_path: Path) -> None:
-    folder, configuration = prepare(tmp_path, training__learning_rate=0.1 + 0.2, run__hospital_ids='a,"b"')
+    folder, configuration = prepare(tmp_path, training__learning_rate=0.1 + 0.2, run__hospital_ids="a, b")
 
     tables = tomllib.loads((folder.path / "config.toml").read_text())
     flat = {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}

@@ -43,6 +43,16 @@ def test_finished_cells_are_not_computed_again(tmp_path: Path) -> None:
     assert computed(tmp_path) == ["1", "2"]
 
 
+def test_finished_cell_says_when_where_and_by_which_code_it_was_made(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    run_cells([cell(1, alone=True)], store, jobs=1, console=QUIET)
+
+    made = store.made(cell(1, alone=True))
+
+    assert set(made) == {"date", "machine", "revision"}
+    assert all(made.values())
+
+
 def test_cell_with_other_settings_is_computed_again(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
     run_cells([cell(1, alone=True)], store, jobs=1, console=QUIET)

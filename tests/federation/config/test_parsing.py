@@ -98,7 +98,7 @@ def test_value_of_wrong_type_or_bound_is_shown_with_what_was_expected(key: str, 
 
 @pytest.mark.parametrize("name", ["", "..", "../runs", "a/b", "-a", "a b", "a\n", "é", "x" * 65])
 def test_run_name_that_is_no_plain_folder_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"run\.name=.*Expected a folder name"):
+    with pytest.raises(ConfigurationError, match=r"run\.name=.*Expected 1 to 64 letters"):
         parse_configuration({"run.name": name})
 
 
@@ -106,6 +106,22 @@ def test_fractions_that_leave_nothing_to_train_on_are_refused_in_one_short_line(
     problems = problems_of({"data.validation-fraction": 0.5, "data.test-fraction": 0.6})
 
     assert problems == ["data: Expected validation-fraction + test-fraction = 1.1 < 1."]
+
+
+@pytest.mark.parametrize(
+    ("flat", "expected"),
+    [
+        ({"run.hospitals": 3, "run.min-hospitals": 4}, "min-hospitals=4 <= hospitals=3"),
+        ({"run.hospitals": 1, "run.hospital-ids": "a,b"}, "at most hospitals=1 hospital-ids"),
+        ({"run.hospital-ids": "a, b/c"}, "found ['b/c']"),
+        ({"aggregation.sample-count": 2, "aggregation.min-updates": 3}, "min-updates=3 <= sample-count=2"),
+        ({"run.hospitals": 3, "aggregation.sample-count": 4}, "run.hospitals=3, found 4"),
+        ({"run.hospitals": 3, "aggregation.min-updates": 5}, "run.hospitals=3, found 5"),
+        ({"training.learning-rate-decay": 1e-9, "aggregation.rounds": 9}, "in the last round"),
+    ],
+)
+def test_values_that_cannot_go_together_are_refused(flat: dict[str, Any], expected: str) -> None:
+    assert expected in "\n".join(problems_of(flat))
 
 
 def test_all_problems_are_reported_together() -> None:
@@ -182,13 +198,22 @@ def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
     )
 
 
+# Keys whose values are also checked against those of other keys; each such check has a test of its own.
+BOUND_TO_OTHERS = {
+    "data.validation-fraction",
+    "data.test-fraction",
+    "run.hospitals",
+    "aggregation.min-updates",
+    "training.learning-rate",
+    "training.learning-rate-decay",
+}
 ALL_KEYS = st.fixed_dictionaries(
     {},
     optional={
         f"{table}.{field.alias}": values_of(field)
         for table, model in describe_keys()
         for field in model.model_fields.values()
-        if not (table == "data" and str(field.alias).endswith("-fraction"))
+        if f"{table}.{field.alias}" not in BOUND_TO_OTHERS
     },
 )
 
