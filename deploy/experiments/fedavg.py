@@ -25,8 +25,8 @@ _NOTES = {
     "organa_accuracy": "10 hospitals, Dirichlet 0.5, official test split, one partition draw per seed",
     "s1_curve_recorded": "100 clients, 10 per round, at most 5 classes each, 50 rounds, three seeds",
     "virtual_grid_speedup": "rounds per second without training, 10 of 100 hospitals, 1.67 M parameters, same server",
-    "simulate_overhead_ratio": "median of five alternating pairs against a bare torch loop, first task to last version; "
-    "without enrolment, data load, evaluation and report",
+    "simulate_overhead_ratio": "median of five alternating pairs against a bare torch loop, first task to last "
+    "version; without enrolment, data load, evaluation and report",
     "engines_equal": "sha256 of the final parameters: flwr run, virtual grid by reference, virtual grid serialized",
 }
 _SEEDS = (0, 1, 2)
@@ -145,8 +145,8 @@ def _page(results: dict[str, Result], claims: Sequence[Claim]) -> str:
         "## PneumoniaMNIST, 6 hospitals, Dirichlet 0.5",
         _setting(PNEUMONIA),
         "`pneumonia-N` is the federation with training seed N, `pneumonia-central-N` the same code with one hospital "
-        "that holds everything and as many passes, `pneumonia-plain-N` that without logit adjustment. Rounds, decay and "
-        "augmentation were chosen while looking at the test curve of partition draw 0 with seed 0.",
+        "that holds everything and as many passes, `pneumonia-plain-N` that without logit adjustment. Rounds, decay "
+        "and augmentation were chosen while looking at the test curve of partition draw 0 with seed 0.",
         _federation_table(results, ("pneumonia-", "pneumonia-central-", "pneumonia-plain-"), _SEEDS),
         "How much the partition decides: the same federation on three other draws, one run each.",
         _federation_table(results, ("pneumonia-partition-",), _OTHER_PARTITIONS),
