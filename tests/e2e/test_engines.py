@@ -38,11 +38,12 @@ def test_flwr_run_and_both_virtual_hand_overs_end_with_identical_parameters(tmp_
 
 def test_failed_flower_run_exits_with_one_and_leaves_a_summary_that_says_why(tmp_path: Path) -> None:
     arguments = ["simulate", "--engine", "flower", "--hospitals", "2", "--app", str(ROOT), "--json"]
-    settings = [f"run.root={tmp_path}", "data.partition=by-file", "run.wait-s=5.0"]
+    diverging = ["training.optimizer=sgd", "training.learning-rate=1e30", "aggregation.max-empty-rounds=1"]
+    settings = [f"run.root={tmp_path}", *diverging, "data.phantom-examples=90", "data.phantom-classes=2"]
 
     result = CliRunner().invoke(main, [*arguments, *(part for text in settings for part in ("--set", text))])
 
     summary = json.loads(result.stdout)
     assert result.exit_code == 1
     assert summary["status"] == "failed"
-    assert summary["refused"] == {"site-error:data-unavailable": 2}
+    assert summary["refused"] == {"site-error:non-finite-update": 2}
