@@ -59,4 +59,5 @@ def describe(summary: Summary, folder: RunFolder) -> str:
         lines.append(f"worst hospital {summary.worst_hospital}: accuracy {worst:.3f}")
     if summary.silent_hospitals:
         lines.append(f"contributed nothing: {', '.join(summary.silent_hospitals)}")
-    return "\n".join([*lines, f"report: {folder.report}"])
+    lines.append(f"report: {folder.report}" if folder.report.is_file() else f"summary: {folder.summary}")
+    return "\n".join(lines)
