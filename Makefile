@@ -45,6 +45,7 @@ test-slow: $(READY) ## The tests that take long.
 test-base: ## The hospital's minimal installation: CPU torch, no Ray, no torchvision, no diffusers.
 	$(PYTHON) -m venv .venv-base
 	.venv-base/bin/pip install --quiet --constraint constraints-cpu.txt .
+	rm -rf build
 	.venv-base/bin/python tests/base_installation.py
 
 docs: $(READY) ## Rewrite the generated pages.

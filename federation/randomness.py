@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import torch
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -26,8 +25,3 @@ def derive_seed(seed: int, *path: str | int) -> int:
 def numpy_stream(seed: int, *path: str | int) -> np.random.Generator:
     """Return the NumPy generator of the stream named by `path`."""
     return np.random.default_rng(derive_seed(seed, *path))
-
-
-def torch_stream(seed: int, *path: str | int) -> torch.Generator:
-    """Return the CPU torch generator of the stream named by `path`."""
-    return torch.Generator().manual_seed(derive_seed(seed, *path))

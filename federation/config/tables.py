@@ -91,7 +91,7 @@ class ModelConfig(Table):
         description="`cnn`: three convolutions and a 512-unit layer; `mlp`: one hidden layer; `resnet18`: 28-pixel "
         "stem and GroupNorm, so that no batch statistics are shared.",
     )
-    hidden_units: int = Field(64, ge=1, description="Width of the hidden layer of `mlp`.")
+    hidden_units: int = Field(64, ge=1, le=65536, description="Width of the hidden layer of `mlp`.")
 
 
 class TrainingConfig(Table):
@@ -104,8 +104,8 @@ class TrainingConfig(Table):
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of `sgd`; ignored by the others.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay.")
-    local_epochs: int = Field(1, ge=1, description="Passes over the hospital's training split per update (E).")
-    batch_size: int = Field(64, ge=1, description="Images per local step (B); the last batch may be smaller.")
+    local_epochs: int = Field(1, ge=1, le=1000, description="Passes over the training split per update (E).")
+    batch_size: int = Field(64, ge=1, le=65536, description="Images per local step (B); the last may have fewer.")
     augmentation: Literal["none", "shift", "shift-flip"] = Field(
         "none",
         description="`shift`: random translation by up to two pixels; `shift-flip`: also mirrored left to right.",
@@ -121,6 +121,7 @@ class TrainingConfig(Table):
     threads: int = Field(
         1,
         ge=0,
+        le=1024,
         description="CPU threads per training task. The number changes float rounding, so a fixed one keeps results "
         "identical between engines and machines; 0 leaves torch's own choice.",
     )

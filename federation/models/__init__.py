@@ -19,6 +19,8 @@ from federation.randomness import derive_seed
 
 __all__ = ["build_empty_model", "build_model"]
 
+_LARGEST_MODEL = 500_000_000
+
 
 def build_model(model: ModelConfig, info: DatasetInfo, *, seed: int) -> nn.Module:
     """Return a freshly initialized network.
@@ -29,8 +31,12 @@ def build_model(model: ModelConfig, info: DatasetInfo, *, seed: int) -> nn.Modul
         seed: of the initialization; torch's global generator is left as it was.
 
     Raises:
-        ModelError: the images are too small for the network.
+        ModelError: the images are too small for the network, or so large that it would not fit anywhere.
     """
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in _construct(model, info).parameters())
+    if size > _LARGEST_MODEL:
+        raise ModelError(f"Expected at most {_LARGEST_MODEL} parameters, found {size} for images of {info}.")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_seed(seed, "initialization"))
         return _construct(model, info)

@@ -6,11 +6,10 @@ import hashlib
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from federation.randomness import derive_seed, numpy_stream, torch_stream
+from federation.randomness import derive_seed, numpy_stream
 
 # The separator of the elements is a control character that no name in the project contains.
 NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cs")), max_size=8)
@@ -53,13 +52,3 @@ def test_streams_of_one_path_draw_the_same_numbers_whatever_others_draw() -> Non
 
     np.testing.assert_array_equal(numpy_stream(3, "x").random(4), first)
     assert not np.array_equal(numpy_stream(3, "y").random(4), first)
-
-
-def test_torch_streams_of_one_path_draw_the_same_numbers_and_leave_the_global_generator_alone() -> None:
-    before = torch.get_rng_state()
-
-    first = torch.rand(4, generator=torch_stream(3, "x"))
-
-    assert torch.equal(torch.rand(4, generator=torch_stream(3, "x")), first)
-    assert not torch.equal(torch.rand(4, generator=torch_stream(4, "x")), first)
-    assert torch.equal(torch.get_rng_state(), before)

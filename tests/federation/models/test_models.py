@@ -170,3 +170,10 @@ def test_images_too_small_for_a_network_are_refused(name: str, height: int, widt
 @pytest.mark.parametrize(("name", "size"), [("cnn", 4), ("resnet18", 4), ("mlp", 1)])
 def test_smallest_images_work(name: str, size: int) -> None:
     assert build_model(config_of(name), info_of(size=size), seed=0)(torch.zeros(2, 1, size, size)).shape == (2, 11)
+
+
+def test_model_that_would_fit_nowhere_is_refused_before_it_is_built() -> None:
+    huge = DatasetInfo(name="x", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=4096, width=4096)
+
+    with pytest.raises(ModelError, match="at most 500000000 parameters"):
+        build_model(ModelConfig(name="cnn"), huge, seed=0)
