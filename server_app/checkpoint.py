@@ -50,10 +50,17 @@ _MAY_CHANGE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The server's state at one model version."""
+    """The server's state at one model version.
+
+    Attributes:
+        parameters: of the model.
+        progress: counters and curve.
+        changed: keys that may change and did since the checkpoint was written, with both values; for the event log.
+    """
 
     parameters: Parameters
     progress: Progress
+    changed: tuple[str, ...] = ()
 
 
 class CheckpointStore:
@@ -92,21 +99,24 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{paths[-1]} is damaged: content and digest differ. Delete it to resume from the one before."
             )
-        self._require_same(json.loads(metadata["configuration"]))
-        return Checkpoint(parameters=parameters, progress=Progress.model_validate_json(metadata["progress"]))
+        changed = self._compare(json.loads(metadata["configuration"]))
+        progress = Progress.model_validate_json(metadata["progress"])
+        return Checkpoint(parameters=parameters, progress=progress, changed=changed)
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("version-*.safetensors"))
 
-    def _require_same(self, saved: dict[str, object]) -> None:
+    def _compare(self, saved: dict[str, object]) -> tuple[str, ...]:
+        """Return what changed and may; refuse what may not."""
         now = flatten(self._configuration)
-        changed = [
-            f"{key}: checkpoint {saved.get(key)!r}, now {value!r}"
+        changed = {
+            key: f"{key}: checkpoint {saved.get(key)!r}, now {value!r}"
             for key, value in now.items()
-            if key not in _MAY_CHANGE and saved.get(key) != value
-        ]
-        if changed:
-            raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(changed))
+            if saved.get(key) != value
+        }
+        if forbidden := [text for key, text in changed.items() if key not in _MAY_CHANGE]:
+            raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(forbidden))
+        return tuple(text for key, text in changed.items() if key != "run.resume")
 
 
 def _digest_all(parameters: Parameters, metadata: Mapping[str, str]) -> str:

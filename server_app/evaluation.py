@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from federation.config import Configuration
-from federation.errors import RefusalError
+from federation.errors import RefusalCode, RefusalError
 from federation.metrics import Scores
 from federation.records.answers import HospitalScores
 from federation.records.tasks import encode_evaluation_task
@@ -65,9 +65,10 @@ class EvaluationDesk:
             )
             for name in hospitals:
                 node_id = self._roster.members[name].node_id
-                self._mail.ask(
+                if not self._mail.ask(
                     content, node_id=node_id, kind="evaluate", hospital_id=name, version=model.version, split=split
-                )
+                ):
+                    self._mail.refuse(RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."), name)
         return True
 
     def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:

@@ -55,7 +55,8 @@ class Session:
         status, reason = RunStatus.FAILED, "The server stopped on an error that is not ours; its log has the story."
         with Journal(self._folder.events) as journal:
             mail = Correspondence(self._link, self._clock, self._progress, journal)
-            mail.record("resume" if checkpoint else "start", version=self._progress.model_version)
+            changed = list(checkpoint.changed) if checkpoint else []
+            mail.record("resume" if checkpoint else "start", version=self._progress.model_version, changed=changed)
             try:
                 self._federate(mail, journal, checkpoint)
                 self._require_contributions()

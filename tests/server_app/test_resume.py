@@ -115,6 +115,9 @@ def test_resume_may_extend_the_run(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert final_digest(tmp_path / "short") == final_digest(tmp_path / "long")
+    events = [json.loads(line) for line in (tmp_path / "short" / "run" / "events.jsonl").read_text().splitlines()]
+    (resumed,) = [event for event in events if event["event"] == "resume"]
+    assert resumed["changed"] == ["aggregation.rounds: checkpoint 4, now 6"]
 
 
 def test_resume_without_a_run_says_so(tmp_path: Path) -> None:
