@@ -104,7 +104,7 @@ class SiteErrorCode(IntEnum):
 _SENTENCES = {
     SiteErrorCode.INTERNAL: "The hospital could not answer; its local log says why.",
     SiteErrorCode.PROTOCOL: "The message does not follow the protocol this hospital speaks.",
-    SiteErrorCode.PLAN_REFUSED: "The training plan was refused.",
+    SiteErrorCode.PLAN_REFUSED: "The hospital refused what it was asked to do.",
     SiteErrorCode.DATA_UNAVAILABLE: "The hospital's data could not be read.",
     SiteErrorCode.MODEL_MISMATCH: "The model does not fit this hospital's model or data.",
     SiteErrorCode.TRAINING_FAILED: "Local training did not finish.",

@@ -34,6 +34,9 @@ _DECODERS: Mapping[str, Callable[[Records], Content]] = {
 }
 
 
+_QUERY_LIMIT_S = 300.0
+
+
 def expect(kind: type[_Kind], answer: Content | RefusalError) -> _Kind:
     """Return `answer` if it is of `kind`.
 
@@ -126,8 +129,9 @@ class Correspondence:
     def _give_up(self) -> list[Answer]:
         """Return a refusal for every task that has waited too long: a lost message must not block its hospital."""
         limit_s = self._link.give_up_s
-        lost = self.in_flight.give_up(self._clock.now() - limit_s)
-        return [(d, RefusalError(RefusalCode.NODE_LOST, f"No answer within {limit_s:g} s.")) for d in lost]
+        limits_s = {"train": limit_s, "evaluate": limit_s, "query": min(limit_s, _QUERY_LIMIT_S)}
+        lost = self.in_flight.give_up(self._clock.now(), limits_s)
+        return [(d, RefusalError(RefusalCode.NODE_LOST, f"No answer within {limits_s[d.kind]:g} s.")) for d in lost]
 
     def _settle(self, reply: Reply) -> Answer | None:
         try:

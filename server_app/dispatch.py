@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from federation.errors import RefusalCode, RefusalError
@@ -63,9 +63,9 @@ class InFlight:
         """Hospitals with an open task, also when they have moved to another node since."""
         return frozenset(dispatch.hospital_id for dispatch in self._open.values())
 
-    def give_up(self, sent_before: float) -> list[Dispatch]:
-        """Close and return the tasks that were sent before `sent_before`; a later answer to one is a duplicate."""
-        old = [dispatch for dispatch in self._open.values() if dispatch.sent_at < sent_before]
+    def give_up(self, now: float, limits_s: Mapping[str, float]) -> list[Dispatch]:
+        """Close and return the tasks older than the limit of their kind; a later answer to one is a duplicate."""
+        old = [dispatch for dispatch in self._open.values() if now - dispatch.sent_at > limits_s[dispatch.kind]]
         for dispatch in old:
             self._answered.add(self._open.pop(dispatch.message_id).message_id)
         return old

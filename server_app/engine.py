@@ -6,6 +6,8 @@ One update's path through here: `_dispatch` sends the model, `_on_update` admits
 
 from __future__ import annotations
 
+import math
+
 from federation.config import Configuration
 from federation.errors import RefusalCode, RefusalError, RunFailedError
 from federation.randomness import derive_seed
@@ -19,10 +21,10 @@ from server_app.correspondence import Content, Correspondence, expect
 from server_app.dispatch import Dispatch
 from server_app.evaluation import EvaluationDesk
 from server_app.global_model import GlobalModel
+from server_app.reach import Reach
 from server_app.registrar import Registrar
 
 _TICK_S = 5.0
-_LOOK_AT_NODES_EVERY_S = 2.0
 
 
 class Engine:
@@ -49,8 +51,9 @@ class Engine:
         self._store = store
         self._progress = mail.progress
         self._evaluation = evaluation
-        self._last_look = -_LOOK_AT_NODES_EVERY_S
-        self._last_reachable = mail.now()
+        self._reach = Reach(registrar, mail, wait_s=configuration.run.wait_s)
+        self._losses: set[RefusalCode] = set()
+        self._not_before = mail.now()
 
     def run(self) -> None:
         """Make versions until the configured number is reached, evaluating on the way and at the end.
@@ -61,8 +64,7 @@ class Engine:
         last = self._settings.aggregation.rounds
         if not self._progress.model_version:
             self._save()
-        if self._settings.run.evaluate_every:
-            self._evaluate("validation")
+        self._evaluate_if_due()
         while self._model.version < last:
             self._dispatch()
             self._collect()
@@ -72,11 +74,13 @@ class Engine:
         self._evaluate("test")
 
     def _dispatch(self) -> None:
-        idle = self._idle()
-        for name in self._rule.choose(idle, self._mail.now()):
+        self._reach.look()
+        self._reach.require_somebody()
+        if self._mail.now() < self._not_before:
+            return
+        for name in self._rule.choose(self._reach.idle(), self._mail.now()):
             if not self._send_training(name):
-                self._rule.lose(name)
-                self._mail.refuse(RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."), name)
+                self._lose(name, RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."))
 
     def _send_training(self, name: str) -> bool:
         run, version = self._settings.run, self._model.version
@@ -93,7 +97,9 @@ class Engine:
         return sent
 
     def _collect(self) -> None:
-        wait_s = min(_TICK_S, max(0.0, self._rule.next_deadline() - self._mail.now()))
+        self._reach.look()
+        now, deadline = self._mail.now(), self._rule.next_deadline()
+        wait_s = min(_TICK_S, max(0.0, deadline - now), self._not_before - now if now < self._not_before else _TICK_S)
         for dispatch, answer in self._mail.collect(wait_s):
             if dispatch.kind == "query":
                 self._registrar.settle(dispatch, answer)
@@ -108,13 +114,20 @@ class Engine:
             member = self._roster.members[name]
             update = admit_update(expect(ModelUpdate, answer), dispatch, member, self._model.parameters)
         except RefusalError as error:
-            self._rule.lose(name)
-            self._mail.refuse(error, name)
+            self._lose(name, error)
             return
         if self._rule.offer(update):
             self._mail.record("update", hospital=name, base_version=update.base_version, examples=update.examples)
         else:
             self._mail.refuse(RefusalError(RefusalCode.LATE_REPLY, "Its round was already over."), name)
+
+    def _lose(self, name: str, error: RefusalError) -> None:
+        """Tell the rule that nothing usable comes from `name`; a lost node calls for a fresh look at all nodes."""
+        self._losses.add(error.code)
+        if error.code is RefusalCode.NODE_LOST:
+            self._reach.look_again_soon()
+        self._rule.lose(name)
+        self._mail.refuse(error, name)
 
     def _apply(self) -> None:
         updates = self._rule.take()
@@ -123,6 +136,7 @@ class Engine:
             self._discard(updates)
             return
         self._progress.empty_rounds = 0
+        self._losses = set()
         factors = [size_factor(update.examples, self._settings.aggregation.weighting) for update in updates]
         base = self._model.version
         self._model.apply([update.parameters for update in updates], factors)
@@ -131,13 +145,19 @@ class Engine:
         self._progress.model_version = self._model.version
         self._save()
         self._record_application(updates, factors, base)
-        every = self._settings.run.evaluate_every
-        if (every and self._model.version % every == 0) or self._model.version == self._settings.aggregation.rounds:
-            self._evaluate("validation")
+        self._evaluate_if_due()
 
     def _discard(self, updates: list[Update]) -> None:
-        """Count a round without enough updates; the model stays as it is."""
+        """Count a round without enough updates; the model stays as it is.
+
+        Rounds lost to absent nodes only are spread over `run.wait-s`, so that a short outage of everybody is waited
+        out instead of being counted away within a second.
+        """
         self._progress.empty_rounds += 1
+        limit = self._settings.aggregation.max_empty_rounds
+        if self._losses == {RefusalCode.NODE_LOST}:
+            self._not_before = self._mail.now() + self._settings.run.wait_s / limit
+        self._losses = set()
         for update in updates:
             self._mail.refuse(
                 RefusalError(
@@ -147,11 +167,10 @@ class Engine:
                 update.hospital_id,
             )
         self._save()
-        limit = self._settings.aggregation.max_empty_rounds
         if self._progress.empty_rounds >= limit:
             raise RunFailedError(
-                f"{limit} rounds in a row brought fewer than {self._settings.aggregation.min_updates} usable updates; "
-                f"refused so far: {self._progress.refused}."
+                f"{self._progress.empty_rounds} rounds in a row brought fewer than "
+                f"{self._settings.aggregation.min_updates} usable updates; refused so far: {self._progress.refused}."
             )
 
     def _save(self) -> None:
@@ -172,11 +191,19 @@ class Engine:
         ]
         self._mail.record("apply", version=self._model.version, updates=rows)
 
+    def _evaluate_if_due(self) -> None:
+        """Evaluate the current version if it is the last one, or its turn has come."""
+        version, every = self._model.version, self._settings.run.evaluate_every
+        if version >= self._settings.aggregation.rounds or (every and version % every == 0):
+            self._evaluate("validation")
+
     def _evaluate(self, split: str) -> None:
         """Score the current model everywhere; training waits for the answers, so that both engines do the same."""
-        if not self._evaluation.open(self._model, split, self._idle()):
+        self._reach.look()
+        if not self._evaluation.open(self._model, split, self._reach.idle()):
             return
-        end = self._mail.now() + (self._settings.aggregation.deadline_s or float("inf"))
+        deadline_s = self._settings.aggregation.deadline_s
+        end = self._mail.now() + (max(deadline_s, self._settings.run.wait_s) if deadline_s else math.inf)
         while self._mail.in_flight.count("evaluate") and self._mail.now() < end:
             self._collect()
         self._evaluation.close()
@@ -186,26 +213,7 @@ class Engine:
         if not self._settings.run.hospital_evaluation:
             return
         end = self._mail.now() + max(self._settings.aggregation.deadline_s, self._settings.run.wait_s)
-        while self._mail.in_flight.count("train") and self._mail.now() < end:
+        while (
+            self._mail.in_flight.count("train") or self._mail.in_flight.count("evaluate")
+        ) and self._mail.now() < end:
             self._collect()
-
-    def _idle(self) -> list[str]:
-        """Return the reachable hospitals without an open task, looking for new nodes now and then.
-
-        Raises:
-            RunFailedError: nobody has been reachable for `run.wait-s`.
-        """
-        now = self._mail.now()
-        if now - self._last_look >= _LOOK_AT_NODES_EVERY_S:
-            self._registrar.invite()
-            self._last_look = now
-        reachable = [(n, m.node_id) for n, m in self._roster.members.items() if m.node_id in self._registrar.connected]
-        if reachable:
-            self._last_reachable = now
-        elif now - self._last_reachable > self._settings.run.wait_s:
-            raise RunFailedError(
-                f"Expected at least 1 of {len(self._roster)} hospitals to be connected, found none for run.wait-s="
-                f"{self._settings.run.wait_s:g} seconds."
-            )
-        nodes, names = self._mail.in_flight.busy_nodes, self._mail.in_flight.busy_hospitals
-        return [name for name, node_id in reachable if node_id not in nodes and name not in names]

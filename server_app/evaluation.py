@@ -68,7 +68,8 @@ class EvaluationDesk:
                 if not self._mail.ask(
                     content, node_id=node_id, kind="evaluate", hospital_id=name, version=model.version, split=split
                 ):
-                    self._mail.refuse(RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."), name)
+                    lost = RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node.")
+                    self._mail.refuse(_about_scores(lost), name)
         return True
 
     def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
@@ -76,7 +77,7 @@ class EvaluationDesk:
         try:
             scores = admit_scores(expect(HospitalScores, answer), dispatch)
         except RefusalError as error:
-            self._mail.refuse(error, dispatch.hospital_id)
+            self._mail.refuse(_about_scores(error), dispatch.hospital_id)
             return
         if (dispatch.model_version, dispatch.split) == (self._version, self._split):
             self._hospital_scores[dispatch.hospital_id] = scores
@@ -107,3 +108,8 @@ def _describe(point: CurvePoint, rounds: int) -> str:
         worst = min(point.hospitals, key=lambda name: point.hospitals[name].accuracy)
         parts.append(f"worst {worst} {point.hospitals[worst].accuracy:.3f}")
     return "  ".join([*parts, f"{point.elapsed_s:.1f} s"])
+
+
+def _about_scores(error: RefusalError) -> RefusalError:
+    """Return the refusal under a reason of its own: an evaluation that failed is not an update that was refused."""
+    return RefusalError(error.code, error.detail, reason=f"evaluation:{error.reason}")

@@ -15,6 +15,7 @@ from server_app.roster import DataShape, Roster
 _SETTLED_AFTER_S = 5.0
 _TICK_S = 0.5
 _ASK_AGAIN_AFTER_S = 30.0
+_LONGEST_PATIENCE_S = 600.0
 # A hospital that restarts may appear on a new node before Flower notices that its old one is gone.
 _MAY_PASS = (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR, RefusalCode.DUPLICATE_HOSPITAL)
 
@@ -79,7 +80,8 @@ class Registrar:
 
     def _turn_node_away(self, node_id: int, *, mendable: bool) -> None:
         """Close the door to a node for good, or for a while that doubles with every failure."""
-        wait_s = 2 * self._patience_s.get(node_id, _ASK_AGAIN_AFTER_S / 2) if mendable else math.inf
+        longer_s = min(2 * self._patience_s.get(node_id, _ASK_AGAIN_AFTER_S / 2), _LONGEST_PATIENCE_S)
+        wait_s = longer_s if mendable else math.inf
         self._patience_s[node_id] = wait_s
         self._turned_away[node_id] = self._mail.now() + wait_s
 

@@ -86,16 +86,16 @@ def configured_hospitals(configuration: Configuration, progress: Progress) -> li
 
 
 def write_results(folder: RunFolder, summary: Summary, parameters: Parameters | None) -> None:
-    """Write the model (if there is one), the report and last the summary, so that a summary means all is there."""
+    """Write the model (if there is one), the summary and the report."""
     if parameters is not None:
         write_durably(folder.model, safetensors.torch.save(parameters))
+    write_durably(folder.summary, summary.model_dump_json(indent=2).encode())
     try:
         from server_app.report import write_report
     except ModuleNotFoundError as error:
         _LOGGER.warning("No report.html: %s is not installed; pip install aegis-fl[report].", error.name)
     else:
         write_report(summary, folder.report)
-    write_durably(folder.summary, summary.model_dump_json(indent=2).encode())
 
 
 def _hospital(contribution: Contribution | None, scores: Scores | None) -> HospitalSummary:

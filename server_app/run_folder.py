@@ -11,7 +11,7 @@ import tomli_w
 
 from federation.config import Configuration, RunConfig
 from federation.durable import write_durably
-from federation.errors import ConfigurationError
+from federation.errors import RunFailedError
 
 
 class RunFolder:
@@ -56,14 +56,14 @@ class RunFolder:
         """Hold the name of this run for the block.
 
         Raises:
-            ConfigurationError: another process holds it.
+            RunFailedError: another process holds it.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_name(f".{self.path.name}.lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigurationError(
+            except BlockingIOError:
+                raise RunFailedError(
                     f"Expected {self.path} to be free, found a run in progress there: choose another run.name."
                 ) from None
             yield

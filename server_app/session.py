@@ -5,7 +5,14 @@ from __future__ import annotations
 from federation.config import Configuration
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.datasets.sites import load_site, load_union_test
-from federation.errors import AegisError, ConfigurationError, DataError, PartitionError, RunFailedError
+from federation.errors import (
+    AegisError,
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    PartitionError,
+    RunFailedError,
+)
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like
 from server_app.aggregation.fedavg import FedAvg
@@ -72,12 +79,18 @@ class Session:
             journal.say("completed; report at %s", self._folder.report)
 
     def _start(self) -> Checkpoint | None:
-        resume = self._configuration.run.resume
+        resume, rounds = self._configuration.run.resume, self._configuration.aggregation.rounds
         checkpoint = self._store.load_newest() if resume else None
+        if checkpoint and checkpoint.progress.model_version > rounds:
+            raise CheckpointError(
+                f"Expected aggregation.rounds={rounds} to reach version {checkpoint.progress.model_version} at least, "
+                "which this run has made already."
+            )
         self._folder.prepare(self._configuration)
         if checkpoint:
             self._progress = checkpoint.progress
             self._progress.resumed += 1
+            self._progress.empty_rounds = 0
         return checkpoint
 
     def _federate(self, mail: Correspondence, journal: Journal, checkpoint: Checkpoint | None) -> None:

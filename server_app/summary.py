@@ -44,7 +44,7 @@ class HospitalSummary(_Part):
         examples: training images it declared; 0 when it never enrolled.
         dispatched: training tasks it was sent.
         updates: updates of it that were applied.
-        refused: reasons and counts of its updates that were not.
+        refused: reasons and counts of its answers that were not used; `evaluation:` marks those that are no updates.
         accuracy: of the final model on its own test images; None when not evaluated.
         auroc: as `accuracy`.
         epsilon_spent: privacy loss so far; None when no mechanism gives one.

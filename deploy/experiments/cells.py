@@ -56,9 +56,9 @@ class CellStore:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return stored["result"] if stored["settings"] == json.loads(json.dumps(cell.settings)) else None
 
-    def keep(self, cell: Cell, result: Result) -> None:
+    def keep(self, cell: Cell, result: Result, made: dict[str, str]) -> None:
         """Store the result of `cell` durably, with the day, machine and code that made it."""
-        content = {"name": cell.name, "settings": cell.settings, "made": describe_making(), "result": result}
+        content = {"name": cell.name, "settings": cell.settings, "made": made, "result": result}
         write_durably(self.folder / f"{cell.name}.json", json.dumps(content, indent=1).encode())
 
     def made(self, cell: Cell) -> dict[str, str]:
@@ -108,13 +108,14 @@ def run_cells(cells: Sequence[Cell], store: CellStore, *, jobs: int, console: Co
         console: where the progress bar is drawn.
     """
     results = {cell.name: found for cell in cells if (found := store.find(cell)) is not None}
+    made = describe_making()
     missing = [cell for cell in cells if cell.name not in results]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("cells", total=len(cells), completed=len(results))
 
         def done(cell: Cell, result: Result) -> None:
-            store.keep(cell, result)
+            store.keep(cell, result, made)
             results[cell.name] = result
             bar.update(task, advance=1, description=cell.name)
 

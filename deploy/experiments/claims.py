@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ class Claim:
         spread: standard deviation over seeds or repetitions; None for a single measurement.
         command: what makes it.
         note: conditions and caveats.
+        cells: names of the cells behind it.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Claim:
     spread: float | None
     command: str
     note: str
+    cells: list[str]
 
     @property
     def met(self) -> bool:
@@ -51,7 +53,7 @@ def claim(identity: str, target: str, values: Sequence[float], *, unit: str, com
         values: one per seed or repetition.
         unit: of the values.
         command: what makes them.
-        **rest: `seeds` and `note`.
+        **rest: `seeds`, `note` and `cells`.
     """
     return Claim(
         id=identity,
@@ -62,19 +64,23 @@ def claim(identity: str, target: str, values: Sequence[float], *, unit: str, com
         spread=statistics.stdev(values) if len(values) > 1 else None,
         command=command,
         note=rest.get("note", ""),
+        cells=list(rest.get("cells", [])),
     )
 
 
-def claims_as_json(claims: Sequence[Claim], made: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-    """Return the claims as the results file holds them.
+def claims_as_json(claims: Sequence[Claim], made: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Return the claims as the results file holds them, each with day, machine and code of the cells behind it.
 
     Args:
         claims: the claims.
-        made: when and where each cell behind them was made; the newest day counts.
+        made: when, where and by which code each cell was made; of several cells of a claim the newest counts.
     """
-    newest = max(made, key=lambda item: item["date"], default={"date": "", "machine": ""})
-    stamp = {"date": newest["date"], "machine": newest["machine"]}
-    return [{**asdict(item), "met": item.met, **stamp} for item in claims]
+    return [{**asdict(item), "met": item.met, **_newest(item, made)} for item in claims]
+
+
+def _newest(item: Claim, made: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    nothing = {"date": "", "machine": "", "revision": ""}
+    return max((made[name] for name in item.cells if name in made), key=lambda cell: cell["date"], default=nothing)
 
 
 def claims_as_table(claims: Sequence[Claim]) -> str:

@@ -58,7 +58,7 @@ def fedavg_command(
     write_fedavg_results(results, made, source / "docs" / "results")
     claims = fedavg_claims(results)
     if as_json:
-        typer.echo(json.dumps(claims_as_json(claims, list(made.values())), indent=1))
+        typer.echo(json.dumps(claims_as_json(claims, made), indent=1))
     for item in claims:
         console.print(f"{'met ' if item.met else 'open'}  {item.id}: {item.value} (target {item.target})", markup=False)
 

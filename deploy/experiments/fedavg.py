@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.experiments.cells import Cell, Result, describe_machine
+from deploy.experiments.cells import Cell, Result
 from deploy.experiments.claims import Claim, claim, claims_as_json, claims_as_table
 from deploy.experiments.commands import commands_cell
 from deploy.experiments.engines import engine_cells
@@ -79,43 +79,52 @@ def write_fedavg_results(results: dict[str, Result], made: dict[str, dict[str, s
     claims = fedavg_claims(results)
     folder.mkdir(parents=True, exist_ok=True)
     cells = {name: {"made": made[name], **result} for name, result in results.items()}
-    content = {"command": COMMAND, "claims": claims_as_json(claims, list(made.values())), "cells": cells}
+    content = {"command": COMMAND, "claims": claims_as_json(claims, made), "cells": cells}
     write_durably(folder / "01-fedavg.json", (json.dumps(content, indent=1) + "\n").encode())
     curves = [cell["curve"] for cell in _of(results, "s1-", _SEEDS)]
     if curves:
         from deploy.experiments.curve_plot import draw_curves
 
         draw_curves(curves, folder / "01-fedavg-s1.svg")
-    write_durably(folder / "01-fedavg.md", _page(results, claims).encode())
+    machines = sorted({item["machine"] for item in made.values()})
+    write_durably(folder / "01-fedavg.md", _page(results, claims, machines).encode())
 
 
 def _quality_claims(results: dict[str, Result]) -> list[Claim]:
-    federated = _of(results, "pneumonia-", _SEEDS)
-    central = _of(results, "pneumonia-central-", _SEEDS)
-    paired = len(federated) == len(central)
-    gaps = [
-        100 * (whole["final"]["accuracy"] - parts["final"]["accuracy"])
-        for whole, parts in (zip(central, federated, strict=True) if paired else ())
-    ]
-    organa = [cell["final"]["accuracy"] for cell in _of(results, "organa-", _SEEDS)]
-    s1 = _of(results, "s1-", _SEEDS)
-    complete = len(s1) == len(_SEEDS) and all(cell["curve"][-1]["version"] == 50 for cell in s1)
+    federated, central = _by_seed(results, "pneumonia-"), _by_seed(results, "pneumonia-central-")
+    organa, s1 = _by_seed(results, "organa-"), _by_seed(results, "s1-")
+    both = sorted(federated.keys() & central.keys())
+    gaps = [100 * (central[s]["final"]["accuracy"] - federated[s]["final"]["accuracy"]) for s in both]
+    complete = len(s1) == len(_SEEDS) and all(cell["curve"][-1]["version"] == 50 for cell in s1.values())
+    pairs = [f"{prefix}{seed}" for seed in both for prefix in ("pneumonia-", "pneumonia-central-")]
+    auroc = [cell["final"]["auroc"] for cell in federated.values()]
+    accuracy = [cell["final"]["accuracy"] for cell in organa.values()]
     return [
-        _claim("pneumonia_accuracy_gap_points", "<= 2", gaps, unit="points", part="pneumonia", seeds=_SEEDS),
-        _claim("pneumonia_auroc", ">= 0.95", [c["final"]["auroc"] for c in federated], part="pneumonia", seeds=_SEEDS),
-        _claim("organa_accuracy", ">= 0.85", organa, part="organa", seeds=_SEEDS),
-        _claim("s1_curve_recorded", "== 1", [1.0] if complete else [], part="s1", seeds=_SEEDS),
+        _claim("pneumonia_accuracy_gap_points", "<= 2", gaps, "pneumonia", unit="points", seeds=both, cells=pairs),
+        _claim("pneumonia_auroc", ">= 0.95", auroc, "pneumonia", **_origin("pneumonia-", federated)),
+        _claim("organa_accuracy", ">= 0.85", accuracy, "organa", **_origin("organa-", organa)),
+        _claim("s1_curve_recorded", "== 1", [1.0] if complete else [], "s1", **_origin("s1-", s1)),
     ]
+
+
+def _by_seed(results: dict[str, Result], prefix: str) -> dict[int, Result]:
+    return {seed: results[f"{prefix}{seed}"] for seed in _SEEDS if f"{prefix}{seed}" in results}
+
+
+def _origin(prefix: str, found: dict[int, Result]) -> dict[str, Any]:
+    return {"seeds": list(found), "cells": [f"{prefix}{seed}" for seed in found]}
 
 
 def _engine_claims(results: dict[str, Result]) -> list[Claim]:
     rates, equal = results.get("engine-rates"), results.get("engines-equal")
     overhead = results.get("simulate-overhead")
+    speedup = [rates["speedup"]] if rates else []
     ratio = [overhead["median_ratio"]] if overhead else []
+    same = [float(equal["equal"])] if equal else []
     return [
-        _claim("virtual_grid_speedup", ">= 50", [rates["speedup"]] if rates else [], unit="x", part="engines"),
-        _claim("simulate_overhead_ratio", "<= 1.10", ratio, unit="x", part="overhead"),
-        _claim("engines_equal", "== 1", [float(equal["equal"])] if equal else [], part="engines"),
+        _claim("virtual_grid_speedup", ">= 50", speedup, "engines", unit="x", cells=["engine-rates"]),
+        _claim("simulate_overhead_ratio", "<= 1.10", ratio, "overhead", unit="x", cells=["simulate-overhead"]),
+        _claim("engines_equal", "== 1", same, "engines", cells=["engines-equal"]),
     ]
 
 
@@ -123,12 +132,13 @@ def _command_claims(results: dict[str, Result]) -> list[Claim]:
     minutes: dict[str, float] = results.get("commands", {}).get("minutes", {})
     wanted = (("demo_cold", "<= 8"), ("demo_warm", "<= 3"), ("make_test", "<= 20"))
     return [
-        _claim(f"{name}_min", target, [minutes[name]] if name in minutes else [], unit="min", part="commands")
+        _claim(f"{name}_min", target, [minutes[name]] if name in minutes else [], "commands", unit="min",
+               cells=["commands"])
         for name, target in wanted
-    ]
+    ]  # fmt: skip
 
 
-def _claim(identity: str, target: str, values: Sequence[float], *, part: str, unit: str = "", **rest: Any) -> Claim:
+def _claim(identity: str, target: str, values: Sequence[float], part: str, *, unit: str = "", **rest: Any) -> Claim:
     note = _NOTES.get(identity, "fresh clone of the committed tree")
     return claim(identity, target, values, unit=unit, command=f"{COMMAND} --part {part}", note=note, **rest)
 
@@ -137,10 +147,10 @@ def _of(results: dict[str, Result], prefix: str, seeds: Sequence[int]) -> list[R
     return [results[f"{prefix}{seed}"] for seed in seeds if f"{prefix}{seed}" in results]
 
 
-def _page(results: dict[str, Result], claims: Sequence[Claim]) -> str:
+def _page(results: dict[str, Result], claims: Sequence[Claim], machines: Sequence[str]) -> str:
     sections = [
         "# 01 FedAvg",
-        f"Written by `{COMMAND}`; do not edit. Machine: {describe_machine()}.",
+        f"Written by `{COMMAND}`; do not edit. Machine: {'; '.join(machines)}.",
         claims_as_table(claims),
         "## PneumoniaMNIST, 6 hospitals, Dirichlet 0.5",
         _setting(PNEUMONIA),

@@ -155,6 +155,8 @@ class AggregationConfig(Table):
     def _sample_enough(self) -> Self:
         if self.sample_count and self.min_updates > self.sample_count:
             raise ValueError(f"Expected min-updates={self.min_updates} <= sample-count={self.sample_count}.")
+        if self.deadline_s > self.give_up_s:
+            raise ValueError(f"Expected deadline-s={self.deadline_s:g} <= give-up-s={self.give_up_s:g}.")
         return self
 
 
@@ -231,6 +233,11 @@ class Configuration(Table):
         if there and asked > there:
             raise ValueError(
                 f"Expected aggregation.sample-count and min-updates <= run.hospitals={there}, found {asked}."
+            )
+        sampled = self.aggregation.sample_count or max(1, round(self.aggregation.sample_fraction * there))
+        if there and self.aggregation.min_updates > sampled:
+            raise ValueError(
+                f"Expected aggregation.min-updates={self.aggregation.min_updates} <= the {sampled} hospitals sampled."
             )
         rate = self.training.at_version(self.aggregation.rounds - 1).learning_rate
         if rate < _SMALLEST_RATE:

@@ -150,7 +150,7 @@ own test images.</p>
 <div class="grid two">
 {{ drawing(view.participation) }}
 <div class="card">
-<h3>Refused updates</h3>
+<h3>Refused answers</h3>
 {% if view.refusals %}
 <p class="note">Over all hospitals and senders that are not configured.</p>
 <table>

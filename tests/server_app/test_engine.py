@@ -14,7 +14,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from federation.config import flatten
 from federation.datasets.image_set import DatasetInfo, Task
-from federation.errors import ConfigurationError, RunFailedError, SiteErrorCode
+from federation.errors import RunFailedError, SiteErrorCode
 from federation.models import build_model
 from federation.parameters import Parameters, is_finite, read_parameters
 from federation.records.answers import ModelUpdate
@@ -347,7 +347,7 @@ def test_error_that_is_not_ours_leaves_a_failed_summary_without_its_text(
 
 
 def test_run_of_a_name_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "run").held(), pytest.raises(ConfigurationError, match="a run in progress"):
+    with RunFolder(tmp_path / "run").held(), pytest.raises(RunFailedError, match="a run in progress"):
         run(tmp_path, Hospitals(), 2)
 
 

@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 
 from federation.durable import write_durably
-from federation.errors import CheckpointError, ConfigurationError
+from federation.errors import CheckpointError, ConfigurationError, RunFailedError
 from federation.parameters import digest
 from server_app import checkpoint as checkpoint_module
 from server_app.engine import Engine
@@ -104,6 +104,40 @@ def test_resume_after_a_round_without_updates_samples_as_an_unbroken_run_would(
 
     assert len(unbroken.trained) > 8  # At least one round was empty.
     assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
+
+
+def test_resume_may_not_end_before_the_version_it_starts_from(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
+
+    with pytest.raises(CheckpointError, match=r"aggregation.rounds=2 to reach version 4"):
+        run(tmp_path, Hospitals(), aggregation__rounds=2, run__resume=True, run__allow_silent_hospitals=True)
+
+
+def test_resume_after_too_many_empty_rounds_gets_all_its_rounds_again(tmp_path: Path) -> None:
+    bad = Hospitals(spoil={index: changed(examples=0) for index in range(4)})
+    with pytest.raises(RunFailedError, match="3 rounds in a row"):
+        run(tmp_path, bad)
+
+    with pytest.raises(RunFailedError, match="3 rounds in a row"):
+        run(tmp_path, bad, run__resume=True)
+
+    assert len(bad.trained) == 2 * 3 * 2
+
+
+def test_resumed_run_evaluates_the_versions_that_an_unbroken_run_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate_every_fourth(folder: Path, **settings: Any) -> Summary:
+        return run(folder, Hospitals(), run__evaluate_every=4, run__allow_silent_hospitals=True, **settings)
+
+    with monkeypatch.context() as patch:
+        kill_at(patch, Engine, "_record_application", 3, after=True)
+        with pytest.raises(Killed):
+            evaluate_every_fourth(tmp_path, aggregation__rounds=5)
+
+    summary = evaluate_every_fourth(tmp_path, aggregation__rounds=5, run__resume=True)
+
+    assert [point.version for point in summary.curve] == [0, 4, 5]
 
 
 def test_resume_may_extend_the_run(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_claim_carries_mean_and_sample_deviation() -> None:
 
 
 def test_every_claim_is_written_with_all_fields_even_when_nothing_was_measured() -> None:
-    written = claims_as_json(fedavg_claims({}), [])
+    written = claims_as_json(fedavg_claims({}), {})
 
     assert [item["id"] for item in written] == CLAIM_IDS
     assert all(set(item) >= FIELDS and item["value"] is None and item["met"] is False for item in written)

@@ -115,6 +115,8 @@ def test_fractions_that_leave_nothing_to_train_on_are_refused_in_one_short_line(
         ({"run.hospitals": 1, "run.hospital-ids": "a,b"}, "at most hospitals=1 hospital-ids"),
         ({"run.hospital-ids": "a, b/c"}, "found ['b/c']"),
         ({"aggregation.sample-count": 2, "aggregation.min-updates": 3}, "min-updates=3 <= sample-count=2"),
+        ({"aggregation.deadline-s": 9.0, "aggregation.give-up-s": 8.0}, "deadline-s=9 <= give-up-s=8"),
+        ({"run.hospitals": 4, "aggregation.sample-fraction": 0.5, "aggregation.min-updates": 3}, "2 hospitals sampled"),
         ({"run.hospitals": 3, "aggregation.sample-count": 4}, "run.hospitals=3, found 4"),
         ({"run.hospitals": 3, "aggregation.min-updates": 5}, "run.hospitals=3, found 5"),
         ({"training.learning-rate-decay": 1e-9, "aggregation.rounds": 9}, "in the last round"),
@@ -204,6 +206,8 @@ BOUND_TO_OTHERS = {
     "data.test-fraction",
     "run.hospitals",
     "aggregation.min-updates",
+    "aggregation.deadline-s",
+    "aggregation.give-up-s",
     "training.learning-rate",
     "training.learning-rate-decay",
 }

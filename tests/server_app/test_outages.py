@@ -1,0 +1,111 @@
+"""Hospitals that are away for a while, slow at evaluating, or lost at a bad moment cost what they must, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+
+from federation.config import Configuration, flatten
+from federation.errors import RunFailedError
+from server_app.main import app as server_app
+from server_app.simulation.run import simulate
+from server_app.simulation.timing import SiteTiming
+from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
+from server_app.summary import RunStatus, Summary
+from tests.doubles import Hospitals, configure
+
+
+class Outage(VirtualGrid):
+    """A grid whose nodes are all away for a while, during which it takes messages and answers each with an error.
+
+    That is what Flower does: a message to a node that just went offline is accepted and comes back as unavailable.
+    """
+
+    def __init__(self, *arguments: Any, begins: float, ends: float) -> None:
+        super().__init__(*arguments)
+        self._away = (begins, ends)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [] if self.is_away() else super().get_node_ids()
+
+    def is_away(self) -> bool:
+        return self._away[0] <= self.clock.now() < self._away[1]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        pushed = list(messages)
+        away = self.is_away()
+        with self.connected():
+            ids = list(super().push_messages(pushed))
+        for message_id in ids if away else []:
+            self.clock.schedule(0.1, lambda lost=message_id: self._fail(lost, 5, "offline"))  # type: ignore[misc]
+        return ids
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        away, self._away = self._away, (0.0, 0.0)
+        yield
+        self._away = away
+
+
+def run_with_outage(configuration: Configuration, *, begins: float, ends: float, timing: SiteTiming) -> Summary:
+    flat = flatten(configuration)
+    sites = [VirtualSite(node_config={"partition-id": i, "num-partitions": 2}, timing=timing) for i in range(2)]
+    grid = Outage(Hospitals().app(), sites, flat, begins=begins, ends=ends)
+    server_app(grid, Context(1, 1, {}, RecordDict(), flat))
+    folder = Path(configuration.run.root) / configuration.run.name
+    return Summary.model_validate_json((folder / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("begins", [3.0, 34.5, 59.9, 70.0, 128.0])
+def test_short_outage_of_all_hospitals_is_waited_out(tmp_path: Path, begins: float) -> None:
+    configuration = configure(tmp_path, aggregation__rounds=3, run__hospitals=2, aggregation__give_up_s=600.0)
+
+    summary = run_with_outage(configuration, begins=begins, ends=begins + 30, timing=SiteTiming(train_s=30))
+
+    assert summary.status is RunStatus.COMPLETED
+    assert summary.model_version == 3
+
+
+def test_outage_longer_than_the_wait_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    configuration = configure(tmp_path, aggregation__rounds=3, run__hospitals=2, run__wait_s=50.0)
+
+    with pytest.raises(RunFailedError, match=r"found none for run\.wait-s=50|rounds in a row"):
+        run_with_outage(configuration, begins=70.0, ends=10**6, timing=SiteTiming())
+
+
+def test_absence_at_the_end_of_a_long_evaluation_does_not_fail_the_run(tmp_path: Path) -> None:
+    timing = SiteTiming(train_s=60, evaluate_s=200)
+    configuration = configure(tmp_path, aggregation__rounds=1, run__hospitals=2)
+
+    summary = run_with_outage(configuration, begins=199.0, ends=204.0, timing=timing)
+
+    assert summary.status is RunStatus.COMPLETED
+
+
+def test_hospital_that_evaluates_slower_than_the_deadline_still_trains_and_is_tested(tmp_path: Path) -> None:
+    timings = [SiteTiming(train_s=10, evaluate_s=1), SiteTiming(train_s=10, evaluate_s=30)]
+    configuration = configure(tmp_path, aggregation__rounds=4, aggregation__deadline_s=20.0, run__hospitals=2)
+
+    summary = simulate(configuration, Hospitals().app(), timings)
+
+    assert [item.updates for item in summary.per_hospital.values()] == [4, 4]
+    assert all(item.accuracy is not None for item in summary.per_hospital.values())
+
+
+def test_refused_scores_are_counted_apart_from_refused_updates(tmp_path: Path) -> None:
+    def spoil_scores(message: Message) -> Iterable[Message]:
+        if message.metadata.message_type != "evaluate":
+            return [message]
+        parts: dict[str, Any] = {"error": Error(107, "x"), "metadata": message.metadata}
+        return [Message(**parts)]
+
+    configuration = configure(tmp_path, aggregation__rounds=1, run__hospitals=1)
+    summary = simulate(configuration, Hospitals().app(), [SiteTiming()], tamper=spoil_scores)
+
+    assert summary.refused == {"evaluation:site-error:empty-split": 3}
+    assert summary.updates_applied == 1
