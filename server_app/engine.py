@@ -122,10 +122,8 @@ class Engine:
             self._mail.refuse(RefusalError(RefusalCode.LATE_REPLY, "Its round was already over."), name)
 
     def _lose(self, name: str, error: RefusalError) -> None:
-        """Tell the rule that nothing usable comes from `name`; a lost node calls for a fresh look at all nodes."""
+        """Tell the rule that nothing usable comes from `name`."""
         self._losses.add(error.code)
-        if error.code is RefusalCode.NODE_LOST:
-            self._reach.look_again_soon()
         self._rule.lose(name)
         self._mail.refuse(error, name)
 

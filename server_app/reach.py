@@ -31,10 +31,6 @@ class Reach:
         self._next_look = now + _LOOK_EVERY_S
         self._nobody_since = math.inf if self._reachable() else min(self._nobody_since, now)
 
-    def look_again_soon(self) -> None:
-        """Let the next look happen at once: a node that was thought connected did not answer."""
-        self._next_look = -math.inf
-
     def idle(self) -> list[str]:
         """Return the reachable hospitals without an open task, sorted by id."""
         nodes, names = self._mail.in_flight.busy_nodes, self._mail.in_flight.busy_hospitals

@@ -26,12 +26,13 @@ class Outage(VirtualGrid):
     That is what Flower does: a message to a node that just went offline is accepted and comes back as unavailable.
     """
 
-    def __init__(self, *arguments: Any, begins: float, ends: float) -> None:
+    def __init__(self, *arguments: Any, begins: float, ends: float, noticed: bool) -> None:
         super().__init__(*arguments)
         self._away = (begins, ends)
+        self._noticed = noticed
 
     def get_node_ids(self) -> Iterable[int]:
-        return [] if self.is_away() else super().get_node_ids()
+        return [] if self.is_away() and self._noticed else super().get_node_ids()
 
     def is_away(self) -> bool:
         return self._away[0] <= self.clock.now() < self._away[1]
@@ -52,20 +53,24 @@ class Outage(VirtualGrid):
         self._away = away
 
 
-def run_with_outage(configuration: Configuration, *, begins: float, ends: float, timing: SiteTiming) -> Summary:
+def run_with_outage(
+    configuration: Configuration, *, begins: float, ends: float, timing: SiteTiming, noticed: bool = True
+) -> Summary:
     flat = flatten(configuration)
     sites = [VirtualSite(node_config={"partition-id": i, "num-partitions": 2}, timing=timing) for i in range(2)]
-    grid = Outage(Hospitals().app(), sites, flat, begins=begins, ends=ends)
+    grid = Outage(Hospitals().app(), sites, flat, begins=begins, ends=ends, noticed=noticed)
     server_app(grid, Context(1, 1, {}, RecordDict(), flat))
     folder = Path(configuration.run.root) / configuration.run.name
     return Summary.model_validate_json((folder / "summary.json").read_text())
 
 
+@pytest.mark.parametrize("noticed", [True, False])
 @pytest.mark.parametrize("begins", [3.0, 34.5, 59.9, 70.0, 128.0])
-def test_short_outage_of_all_hospitals_is_waited_out(tmp_path: Path, begins: float) -> None:
+def test_short_outage_of_all_hospitals_is_waited_out(tmp_path: Path, begins: float, noticed: bool) -> None:
     configuration = configure(tmp_path, aggregation__rounds=3, run__hospitals=2, aggregation__give_up_s=600.0)
 
-    summary = run_with_outage(configuration, begins=begins, ends=begins + 30, timing=SiteTiming(train_s=30))
+    timing = SiteTiming(train_s=30)
+    summary = run_with_outage(configuration, begins=begins, ends=begins + 30, timing=timing, noticed=noticed)
 
     assert summary.status is RunStatus.COMPLETED
     assert summary.model_version == 3
