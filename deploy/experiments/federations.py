@@ -24,12 +24,13 @@ PNEUMONIA = {
     "data.seed": 0,
     "training.local-epochs": 2,
     "training.learning-rate": 1e-3,
-    "training.learning-rate-decay": 0.93,
+    "training.learning-rate-decay": 0.95,
     "training.augmentation": "shift",
     "training.label-skew": "logit-adjustment",
-    "aggregation.rounds": 24,
+    "aggregation.rounds": 36,
+    "aggregation.weighting": "sqrt",
     "run.hospital-evaluation": True,
-    "run.evaluate-every": 4,
+    "run.evaluate-every": 6,
 }
 ORGANA = {
     **_COMMON,
