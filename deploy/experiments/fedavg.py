@@ -153,8 +153,8 @@ def _page(results: dict[str, Result], claims: Sequence[Claim], machines: Sequenc
         "## PneumoniaMNIST, 6 hospitals, Dirichlet 0.5",
         _setting(PNEUMONIA),
         "`pneumonia-N` is the federation with training seed N, `pneumonia-central-N` the same code and settings with "
-        "one hospital that holds everything. Rounds, decay, augmentation and weighting were chosen while looking at test "
-        "curves of partition draw 0.",
+        "one hospital that holds everything. Rounds, decay, augmentation and weighting were chosen while looking at "
+        "test curves of partition draw 0.",
         _federation_table(results, ("pneumonia-", "pneumonia-central-"), _SEEDS),
         "How much the partition decides: the same federation on three other draws, one run each.",
         _federation_table(results, ("pneumonia-partition-",), _OTHER_PARTITIONS),
