@@ -98,9 +98,9 @@ class Engine:
 
     def _collect(self) -> None:
         self._reach.look()
-        now, deadline = self._mail.now(), self._rule.next_deadline()
-        wait_s = min(_TICK_S, max(0.0, deadline - now), self._not_before - now if now < self._not_before else _TICK_S)
-        for dispatch, answer in self._mail.collect(wait_s):
+        now = self._mail.now()
+        coming = [moment - now for moment in (self._rule.next_deadline(), self._not_before) if moment > now]
+        for dispatch, answer in self._mail.collect(min([_TICK_S, *coming])):
             if dispatch.kind == "query":
                 self._registrar.settle(dispatch, answer)
             elif dispatch.kind == "evaluate":
