@@ -28,6 +28,7 @@ _MAY_CHANGE = frozenset(
         "run.root",
         "run.wait-s",
         "run.keep-checkpoints",
+        "run.checkpoint-every",
         "run.allow-silent-hospitals",
         "run.hospitals",
         "run.hospital-ids",

@@ -140,8 +140,9 @@ class Engine:
         self._model.apply([update.parameters for update in updates], factors)
         for update in updates:
             self._progress.apply(update.hospital_id, base - update.base_version)
-        self._progress.model_version = self._model.version
-        self._save()
+        self._progress.model_version = version = self._model.version
+        if version % self._settings.run.checkpoint_every == 0 or version >= self._settings.aggregation.rounds:
+            self._save()
         self._record_application(updates, factors, base)
         self._evaluate_if_due()
 

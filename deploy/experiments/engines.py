@@ -16,6 +16,7 @@ import tomli_w
 from client_app.main import app as client_app
 from deploy.experiments.cells import Cell, Result
 from deploy.experiments.noop_app import app as noop_app
+from deploy.experiments.stock_app import TIMES_FILE
 from deploy.flower_run import LocalFlower
 from federation.config import Configuration, flatten, parse_configuration
 from federation.parameters import digest
@@ -30,6 +31,7 @@ _NOOP = {
     "run.hospital-evaluation": False,
     "run.allow-silent-hospitals": True,
     "run.keep-checkpoints": 1,
+    "run.checkpoint-every": 10,
     "run.hospitals": _HOSPITALS,
 }
 _SMALL = {
@@ -46,7 +48,7 @@ _SHIPPED = ("federation", "aegis_cache", "client_app", "server_app")
 
 def engine_cells(source: Path) -> list[Cell]:
     """Return the cells that compare engines, for the source tree at `source`."""
-    rates = {"source": str(source), "flower_rounds": 6, "virtual_rounds": 100}
+    rates = {"source": str(source), "flower_rounds": 8, "virtual_rounds": 100}
     return [
         Cell(name="engine-rates", compute=measure_rates, settings=rates, alone=True),
         Cell(name="engines-equal", compute=compare_results, settings={"source": str(source), **_SMALL}, alone=True),
@@ -54,9 +56,10 @@ def engine_cells(source: Path) -> list[Cell]:
 
 
 def measure_rates(settings: dict[str, Any], folder: Path) -> Result:
-    """Return rounds per second of no-op rounds (10 of 100 hospitals, 1.67 million parameters) in both engines.
+    """Return rounds per second of no-op rounds (10 of 100 hospitals, 1.67 million parameters).
 
-    Rates count from the first applied round to the last, so that neither start-up nor enrolment counts.
+    "virtual" and "flower" run our server, on the virtual grid and by `flwr run`; "stock" is `flwr run` with Flower's
+    own FedAvg strategy. Rates count from the end of the first round, so that neither start-up nor enrolment counts.
     """
     rates = {}
     rounds = settings["virtual_rounds"]
@@ -65,11 +68,23 @@ def measure_rates(settings: dict[str, Any], folder: Path) -> Result:
     rates["virtual"] = _rate(virtual)
     flower = _configure(folder, {**_NOOP, "run.name": "noop-flower", "aggregation.rounds": settings["flower_rounds"]})
     with tempfile.TemporaryDirectory(prefix="aegis-noop-") as place:
-        app = _app_with_noop_client(Path(settings["source"]), Path(place) / "app")
-        with LocalFlower(Path(place) / "home") as superlink:
-            superlink.run(app, flatten(flower), hospitals=_HOSPITALS, actors=os.cpu_count() or 1, on_line=_ignore)
+        source, app, home = Path(settings["source"]), Path(place) / "app", Path(place) / "home"
+        copy_app(source, app / "ours", {"clientapp": "deploy.experiments.noop_app:app"})
+        stock = {"clientapp": "deploy.experiments.stock_app:client", "serverapp": "deploy.experiments.stock_app:server"}
+        copy_app(source, app / "stock", stock)
+        with LocalFlower(home) as superlink:
+            for name in ("ours", "stock"):
+                superlink.run(
+                    app / name, flatten(flower), hospitals=_HOSPITALS, actors=os.cpu_count() or 1, on_line=_ignore
+                )
     rates["flower"] = _rate(flower)
-    return {"rounds_per_s": rates, "speedup": rates["virtual"] / rates["flower"]}
+    times = json.loads((Path(flower.run.root) / TIMES_FILE).read_text(encoding="utf-8"))
+    rates["stock"] = (len(times) - 1) / (times[-1] - times[0])
+    return {
+        "rounds_per_s": rates,
+        "speedup_over_stock": rates["virtual"] / rates["stock"],
+        "speedup_over_own_server": rates["virtual"] / rates["flower"],
+    }
 
 
 def compare_results(settings: dict[str, Any], folder: Path) -> Result:
@@ -103,17 +118,16 @@ def _digest(configuration: Configuration) -> str:
     return digest(safetensors.torch.load_file(RunFolder.of(configuration.run).model))
 
 
-def _app_with_noop_client(source: Path, target: Path) -> Path:
-    """Return a copy of the app at `source` whose clients do nothing; they find that module in the installation."""
+def copy_app(source: Path, target: Path, components: dict[str, str]) -> None:
+    """Copy the app at `source` with other components, whose modules Flower finds in the installation."""
     target.mkdir(parents=True)
     for package in _SHIPPED:
         shutil.copytree(source / package, target / package)
     for name in ("README.md", "LICENSE"):
         shutil.copy(source / name, target)
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
-    project["tool"]["flwr"]["app"]["components"]["clientapp"] = "deploy.experiments.noop_app:app"
+    project["tool"]["flwr"]["app"]["components"].update(components)
     (target / "pyproject.toml").write_text(tomli_w.dumps(project), encoding="utf-8")
-    return target
 
 
 def _ignore(line: str) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from federation.config import ModelConfig
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.models import build_empty_model
 from federation.records.answers import ModelUpdate, encode_enrolment, encode_model_update
+from federation.records.tensors import encode_parameters
 
 EXAMPLES = 100
 INFO = DatasetInfo(
@@ -39,18 +41,19 @@ def train(message: Message, context: Context) -> Message:
     content = encode_model_update(
         ModelUpdate(hospital_id=_name(context), model_version=int(str(version)), examples=EXAMPLES, update={})
     )
-    content["arrays"] = ArrayRecord({key: Array(a.dtype, a.shape, a.stype, a.data) for key, a in _zeros().items()})
+    content["arrays"] = zeros()
     return Message(content, reply_to=message)
 
 
+def zeros() -> ArrayRecord:
+    """Return a record of zeros in the model's shape; the bytes are made once per process."""
+    return ArrayRecord({key: copy.copy(array) for key, array in _encoded_zeros().items()})
+
+
 @functools.cache
-def _zeros() -> ArrayRecord:
+def _encoded_zeros() -> ArrayRecord:
     state = build_empty_model(ModelConfig(), INFO).state_dict()
-    zeros = {name: torch.zeros_like(value) for name, value in state.items()}
-    content: RecordDict = encode_model_update(
-        ModelUpdate(hospital_id="nobody", model_version=0, examples=1, update=zeros)
-    )
-    return content.array_records["arrays"]
+    return encode_parameters({name: torch.zeros_like(value) for name, value in state.items()})
 
 
 def _name(context: Context) -> str:

@@ -184,6 +184,12 @@ class RunConfig(Table):
         description="Ask every hospital for accuracy and AUROC on its own validation split (test split at the end); "
         "they leave the hospital without noise.",
     )
+    checkpoint_every: int = Field(
+        1,
+        ge=1,
+        description="Make every n-th version durable, and the last. A killed run redoes the versions since, with the "
+        "same result; 1 in a deployment, more for fast sweeps.",
+    )
     keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints that are kept.")
     allow_silent_hospitals: bool = Field(
         False, description="Count the run as good even when a configured hospital contributed nothing."

@@ -106,6 +106,24 @@ def test_resume_after_a_round_without_updates_samples_as_an_unbroken_run_would(
     assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
 
 
+def test_run_with_rare_checkpoints_redoes_the_versions_since_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "unbroken", Hospitals(), aggregation__rounds=7, run__allow_silent_hospitals=True)
+    rare = {"aggregation__rounds": 7, "run__checkpoint_every": 3, "run__allow_silent_hospitals": True}
+    with monkeypatch.context() as patch:
+        kill_at(patch, Engine, "_record_application", 5, after=True)
+        with pytest.raises(Killed):
+            run(tmp_path / "broken", Hospitals(), **rare)
+    newest = sorted((tmp_path / "broken" / "run" / "checkpoints").iterdir())[-1]
+
+    summary = run(tmp_path / "broken", Hospitals(), run__resume=True, **rare)
+
+    assert newest.name == "version-00000003.safetensors"
+    assert summary.updates_applied == 14
+    assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
+
+
 def test_resume_may_not_end_before_the_version_it_starts_from(tmp_path: Path) -> None:
     run(tmp_path, Hospitals(), run__allow_silent_hospitals=True)
 
