@@ -48,7 +48,7 @@ _SHIPPED = ("federation", "aegis_cache", "client_app", "server_app")
 
 def engine_cells(source: Path) -> list[Cell]:
     """Return the cells that compare engines, for the source tree at `source`."""
-    rates = {"source": str(source), "flower_rounds": 8, "virtual_rounds": 100}
+    rates = {"source": str(source), "flower_rounds": 8, "virtual_rounds": 100, "configuration": _NOOP}
     return [
         Cell(name="engine-rates", compute=measure_rates, settings=rates, alone=True),
         Cell(name="engines-equal", compute=compare_results, settings={"source": str(source), **_SMALL}, alone=True),
