@@ -213,9 +213,9 @@ def _engines(results: dict[str, Result]) -> str:
         lines.append(
             f"- Rounds per second without training: `flwr run` with Flower's FedAvg strategy {each['stock']:.2f}, "
             f"`flwr run` with our server {each['flower']:.2f}, virtual grid {each['virtual']:.1f} "
-            f"({rates['speedup_over_stock']:.0f} and {rates['speedup_over_own_server']:.1f} times as many). Our "
-            "server makes `flwr run` itself faster than the stock strategy, which lowers the second ratio; what a round on the "
-            "virtual grid still costs is to check and add ten updates of 6.7 MB."
+            f"({rates['speedup_over_stock']:.0f} and {rates['speedup_over_own_server']:.1f} times as many). "
+            "Our server makes `flwr run` itself faster than the stock strategy, which lowers the second ratio; what a "
+            "round on the virtual grid still costs is to check and add ten updates of 6.7 MB."
         )
     if overhead := results.get("simulate-overhead"):
         ratios = ", ".join(f"{ratio:.3f}" for ratio in overhead["ratios"])
