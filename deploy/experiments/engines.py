@@ -57,9 +57,9 @@ def engine_cells(source: Path) -> list[Cell]:
 def measure_rates(settings: dict[str, Any], folder: Path) -> Result:
     """Return rounds per second of no-op rounds (10 of 100 hospitals, 1.67 million parameters).
 
-    "virtual" and "flower" run our server, on the virtual grid and by `flwr run`, with the defaults, so with a checkpoint
-    of every version; "virtual_rare_checkpoints" writes every tenth; "stock" is `flwr run` with Flower's own FedAvg
-    strategy, which writes none. Rates count from the end of the first round: start-up and enrolment do not count.
+    "virtual" and "flower" run our server, on the virtual grid and by `flwr run`, with the defaults, so with a
+    checkpoint of every version; "virtual_rare_checkpoints" writes every tenth; "stock" is `flwr run` with Flower's
+    own FedAvg strategy, which writes none. Rates count from the end of the first round: start-up and enrolment do not count.
     """
     rates = {}
     rounds = settings["virtual_rounds"]
