@@ -59,7 +59,8 @@ def measure_rates(settings: dict[str, Any], folder: Path) -> Result:
 
     "virtual" and "flower" run our server, on the virtual grid and by `flwr run`, with the defaults, so with a
     checkpoint of every version; "virtual_rare_checkpoints" writes every tenth; "stock" is `flwr run` with Flower's
-    own FedAvg strategy, which writes none. Rates count from the end of the first round: start-up and enrolment do not count.
+    own FedAvg strategy, which writes none. Rates count from the end of the first round: start-up
+    and enrolment do not count.
     """
     rates = {}
     rounds = settings["virtual_rounds"]

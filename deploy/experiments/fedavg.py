@@ -217,8 +217,8 @@ def _engines(results: dict[str, Result]) -> str:
             f"Flower's own FedAvg strategy, which writes no checkpoints: {each['stock']:.2f}; over it the virtual grid "
             f"makes {rates['speedup_over_stock']:.0f} times as many, and "
             f"{rates['speedup_over_stock_rare_checkpoints']:.0f} times with a checkpoint every ten versions. Our "
-            "server makes `flwr run` itself faster, which lowers the first ratio; a round on the virtual grid still has "
-            "to check and add ten updates of 6.7 MB and to make the version durable."
+            "server makes `flwr run` itself faster, which lowers the first ratio; a round on the virtual grid still "
+            "has to check and add ten updates of 6.7 MB and to make the version durable."
         )
     if overhead := results.get("simulate-overhead"):
         ratios = ", ".join(f"{ratio:.3f}" for ratio in overhead["ratios"])
