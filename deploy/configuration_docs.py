@@ -20,7 +20,7 @@ CONFIGURATION_PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 
 _INTRODUCTION = """# Configuration
 
-<!-- Generated from federation/config/tables.py by `python -m deploy.configuration_docs`. Do not edit. -->
+<!-- Generated from federation/config by `python -m deploy.configuration_docs`. Do not edit. -->
 
 A run is described by the keys on this page. Each is written `table.key`, in lower case with hyphens.
 

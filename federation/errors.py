@@ -35,6 +35,18 @@ class CheckpointError(AegisError):
     """A checkpoint is damaged, foreign, or belongs to another configuration."""
 
 
+class PrivacyError(AegisError):
+    """A privacy parameter is impossible, or a bound was asked for where its formula does not hold."""
+
+
+class LedgerError(AegisError):
+    """A ledger is damaged, foreign, older than its anchor, busy, or its volume cannot be written."""
+
+
+class BudgetExhaustedError(AegisError):
+    """A release would exceed the cap; nothing was spent."""
+
+
 class RunFailedError(AegisError):
     """A run ended without the result it was started for."""
 
@@ -60,6 +72,8 @@ class RefusalCode(StrEnum):
     DUPLICATE_HOSPITAL = "duplicate-hospital"
     DATA_MISMATCH = "data-mismatch"
     ROUND_TOO_SMALL = "round-too-small"
+    PRIVACY_MISMATCH = "privacy-mismatch"
+    BUDGET_CONTRADICTION = "budget-contradiction"
 
 
 class RefusalError(AegisError):
@@ -94,6 +108,17 @@ class SiteErrorCode(IntEnum):
     NON_FINITE_UPDATE = 106
     EMPTY_SPLIT = 107
     CONFIGURATION = 108
+    BUDGET_EXHAUSTED = 109
+    LEDGER_UNAVAILABLE = 110
+    ALREADY_RELEASED = 111
+    POLICY_MISSING = 112
+    POLICY_MECHANISM = 113
+    POLICY_BUDGET = 114
+    POLICY_NOISE = 115
+    POLICY_MODEL = 116
+    POLICY_MASKING = 117
+    POLICY_EXAMPLES = 118
+    POLICY_METRICS = 119
 
     @property
     def sentence(self) -> str:
@@ -111,6 +136,17 @@ _SENTENCES = {
     SiteErrorCode.NON_FINITE_UPDATE: "Local training diverged; nothing was released.",
     SiteErrorCode.EMPTY_SPLIT: "The hospital has no data in the split that was asked for.",
     SiteErrorCode.CONFIGURATION: "The configuration was refused.",
+    SiteErrorCode.BUDGET_EXHAUSTED: "The release would exceed this hospital's privacy budget.",
+    SiteErrorCode.LEDGER_UNAVAILABLE: "The hospital's privacy ledger cannot be used; nothing was released.",
+    SiteErrorCode.ALREADY_RELEASED: "The hospital has answered this task before and does not answer it twice.",
+    SiteErrorCode.POLICY_MISSING: "The hospital has no site policy; without one nothing is released.",
+    SiteErrorCode.POLICY_MECHANISM: "The site policy demands another privacy mechanism.",
+    SiteErrorCode.POLICY_BUDGET: "The site policy does not allow an epsilon or delta this large.",
+    SiteErrorCode.POLICY_NOISE: "The site policy does not allow noise of this kind or this little of it.",
+    SiteErrorCode.POLICY_MODEL: "The site policy does not allow this model.",
+    SiteErrorCode.POLICY_MASKING: "The site policy demands masking.",
+    SiteErrorCode.POLICY_EXAMPLES: "The hospital has fewer training images than its policy demands.",
+    SiteErrorCode.POLICY_METRICS: "The site policy does not let evaluation metrics leave like this.",
 }
 
 

@@ -1,6 +1,7 @@
 """The run configuration: frozen pydantic tables (`tables`), parsed once from Flower's flat dictionary (`parsing`)."""
 
 from federation.config.parsing import describe_keys, flatten, nest, parse_configuration
+from federation.config.privacy_table import PrivacyConfig
 from federation.config.tables import (
     AggregationConfig,
     Configuration,
@@ -15,6 +16,7 @@ __all__ = [
     "Configuration",
     "DataConfig",
     "ModelConfig",
+    "PrivacyConfig",
     "RunConfig",
     "TrainingConfig",
     "describe_keys",

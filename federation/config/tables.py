@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from federation.config.privacy_table import PrivacyConfig
+from federation.config.table import Table
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
 
 _SMALLEST_RATE = 1e-12
-
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class Table(BaseModel):
-    """A frozen table with kebab-case keys; unknown keys, loose types, infinities and NaN are refused."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, alias_generator=_kebab, populate_by_name=True
-    )
 
 
 class DataConfig(Table):
@@ -230,6 +220,7 @@ class Configuration(Table):
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     aggregation: AggregationConfig = Field(default_factory=AggregationConfig)
     run: RunConfig = Field(default_factory=RunConfig)
 

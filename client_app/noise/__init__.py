@@ -1,0 +1,1 @@
+"""Noise and sampling for privacy mechanisms: the interface is `source`; read `cryptographic` next."""
