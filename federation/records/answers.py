@@ -13,6 +13,7 @@ from federation.errors import RefusalCode, RefusalError
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
 from federation.metrics import Scores
 from federation.parameters import Parameters
+from federation.records.declarations import Declaration, decode_declaration, encode_declaration
 from federation.records.fields import (
     ARRAYS,
     CONFIG,
@@ -40,22 +41,33 @@ class ModelUpdate:
         model_version: the version it started from.
         examples: training images it used.
         update: parameters after local training minus parameters received; decoded ones must only be read.
+        declaration: how it is protected; None when it is not.
     """
 
     hospital_id: str
     model_version: int
     examples: int
     update: Parameters
+    declaration: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HospitalScores:
-    """What a hospital answers to an `EvaluationTask`; its loss never leaves."""
+    """What a hospital answers to an `EvaluationTask`; its loss never leaves.
+
+    Attributes:
+        hospital_id: who answers.
+        model_version: the version it scored.
+        split: on which of its splits.
+        scores: accuracy and AUROC; under a privacy mechanism accuracy is noised and AUROC missing.
+        declaration: how the scores are protected; None when they are exact.
+    """
 
     hospital_id: str
     model_version: int
     split: str
     scores: Scores
+    declaration: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +100,7 @@ def encode_model_update(answer: ModelUpdate) -> RecordDict:
     return RecordDict(
         {
             ARRAYS: encode_parameters(answer.update),
-            CONFIG: _answer_config(answer.hospital_id, answer.model_version),
+            CONFIG: _answer_config(answer.hospital_id, answer.model_version, answer.declaration),
             METRICS: MetricRecord({"examples": answer.examples}),
         }
     )
@@ -109,6 +121,7 @@ def decode_model_update(content: RecordDict) -> ModelUpdate:
         model_version=integer_of(config, "model-version"),
         examples=examples,
         update=decode_parameters(arrays_of(content), copy=False),
+        declaration=decode_declaration(config),
     )
 
 
@@ -117,7 +130,7 @@ def encode_hospital_scores(answer: HospitalScores) -> RecordDict:
     metrics: dict[str, Any] = {"examples": answer.scores.examples, "accuracy": answer.scores.accuracy}
     if answer.scores.auroc is not None:
         metrics["auroc"] = answer.scores.auroc
-    config = _answer_config(answer.hospital_id, answer.model_version)
+    config = _answer_config(answer.hospital_id, answer.model_version, answer.declaration)
     config["split"] = answer.split
     return RecordDict({CONFIG: config, METRICS: MetricRecord(metrics)})
 
@@ -140,6 +153,7 @@ def decode_hospital_scores(content: RecordDict) -> HospitalScores:
         model_version=integer_of(config, "model-version"),
         split=text_of(config, "split"),
         scores=scores,
+        declaration=decode_declaration(config),
     )
 
 
@@ -183,8 +197,10 @@ def decode_enrolment(content: RecordDict) -> Enrolment:
     )
 
 
-def _answer_config(hospital_id: str, model_version: int) -> ConfigRecord:
-    return ConfigRecord({"protocol": PROTOCOL_VERSION, "hospital-id": hospital_id, "model-version": model_version})
+def _answer_config(hospital_id: str, model_version: int, declaration: Declaration | None) -> ConfigRecord:
+    config = ConfigRecord({"protocol": PROTOCOL_VERSION, "hospital-id": hospital_id, "model-version": model_version})
+    config.update(encode_declaration(declaration))
+    return config
 
 
 def hospital_id_of(config: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ Every function here raises `RefusalError`, naming what was expected and found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from federation.errors import RefusalCode, RefusalError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
 Records = RecordDict
@@ -60,6 +61,14 @@ def bounded_of(record: Mapping[str, Any], key: str, *, largest: int, smallest: i
     if not smallest <= value <= largest:
         raise RefusalError(RefusalCode.MALFORMED, f"Expected {key!r} from {smallest} to {largest}, found {value}.")
     return value
+
+
+def number_of(record: Mapping[str, Any], key: str) -> float:
+    """Return the finite number under `key`; a bool is none."""
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, float | int) or not math.isfinite(value):
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected a finite number {key!r}, found {value!r}.")
+    return float(value)
 
 
 def text_of(record: Mapping[str, Any], key: str) -> str:

@@ -210,6 +210,9 @@ BOUND_TO_OTHERS = {
     "aggregation.give-up-s",
     "training.learning-rate",
     "training.learning-rate-decay",
+    "privacy.calibration",
+    "privacy.release-epsilon",
+    "privacy.grad-sample",
 }
 ALL_KEYS = st.fixed_dictionaries(
     {},

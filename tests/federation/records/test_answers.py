@@ -192,7 +192,7 @@ def test_other_protocol_is_refused(kind: str, version: Any) -> None:
     error = refusal_of(kind, content)
 
     assert error.code is RefusalCode.WRONG_PROTOCOL
-    assert error.detail == f"Expected protocol 1, found {version!r}."
+    assert error.detail == f"Expected protocol 2, found {version!r}."
 
 
 @pytest.mark.parametrize(("kind", "record", "key"), [*INTEGERS, *TEXTS, ("scores", "metrics", "accuracy")])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from federation.config import TrainingConfig
 from federation.errors import RefusalCode, RefusalError
+from federation.records.fields import PROTOCOL_VERSION
 from federation.records.tasks import (
     check_protocol,
     decode_evaluation_task,
@@ -110,7 +111,7 @@ def test_one_encoded_broadcast_serves_every_task_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("version", [2, 0, "1", None])
+@pytest.mark.parametrize("version", [PROTOCOL_VERSION + 1, 0, "1", None])
 def test_other_protocol_is_refused(kind: str, version: Any) -> None:
     content = TASKS[kind][1]()
     if version is None:

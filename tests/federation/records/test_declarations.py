@@ -1,0 +1,101 @@
+"""What a hospital says about its privacy travels unchanged, and anything else is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.accounting.events import GaussianRelease, Relation, SampledGaussianRelease, Unit
+from federation.errors import RefusalCode, RefusalError
+from federation.records.declarations import Declaration, decode_declaration, encode_declaration
+
+POSITIVE = st.floats(1e-6, 1e6)
+EVENTS = st.one_of(
+    st.builds(GaussianRelease, noise_multiplier=POSITIVE),
+    st.builds(
+        SampledGaussianRelease,
+        noise_multiplier=POSITIVE,
+        sampling_probability=st.floats(1e-6, 1.0),
+        steps=st.integers(1, 10**6),
+    ),
+)
+DECLARATIONS = st.builds(
+    Declaration,
+    mechanism=st.sampled_from(["none", "dp-sgd", "update-gaussian", "metrics"]),
+    relation=st.sampled_from(Relation),
+    unit=st.sampled_from(Unit),
+    clip_norm=POSITIVE,
+    event=EVENTS,
+    delta=st.floats(1e-12, 0.5),
+    account=st.sampled_from(["linear", "rdp", "pld"]),
+    spent=POSITIVE,
+    cap=POSITIVE,
+    releases=st.integers(1, 10**6),
+)
+DECLARATION = Declaration(
+    mechanism="dp-sgd",
+    relation=Relation.ADD_REMOVE,
+    unit=Unit.RECORD,
+    clip_norm=1.0,
+    event=SampledGaussianRelease(noise_multiplier=1.1, sampling_probability=0.1, steps=10),
+    delta=1e-5,
+    account="pld",
+    spent=0.9,
+    cap=8.0,
+    releases=3,
+)
+
+
+@given(declaration=DECLARATIONS)
+def test_declaration_survives_the_wire(declaration: Declaration) -> None:
+    record = ConfigRecord({"protocol": 2, **encode_declaration(declaration)})
+
+    assert decode_declaration(record) == declaration
+
+
+def test_unprotected_answer_declares_nothing() -> None:
+    assert encode_declaration(None) == {}
+    assert decode_declaration({"protocol": 2}) is None
+
+
+@pytest.mark.parametrize("key", sorted(encode_declaration(DECLARATION)))
+def test_declaration_with_a_part_missing_is_refused(key: str) -> None:
+    content = encode_declaration(DECLARATION)
+    del content[key]
+
+    with pytest.raises(RefusalError) as caught:
+        decode_declaration(content)
+
+    assert caught.value.code is RefusalCode.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mechanism", "masking"), ("relation", "none"), ("unit", "pixel"), ("account", "prv"),
+        ("clip-norm", 0.0), ("clip-norm", -1.0), ("clip-norm", math.inf), ("delta", 0.0), ("delta", 1.0),
+        ("delta", math.nan), ("spent", 0.0), ("spent", math.nan), ("spent", -3.0), ("cap", 0.0), ("cap", math.inf),
+        ("releases", 0), ("releases", 1.0), ("releases", True), ("event.noise-multiplier", 0.0),
+        ("event.noise-multiplier", -1.0), ("event.noise-multiplier", math.nan), ("event.noise-multiplier", "1"),
+        ("event.sampling-probability", 0.0), ("event.sampling-probability", 1.1), ("event.steps", 0),
+        ("event.steps", 2.5), ("event.kind", "laplace"), ("event.more", 1.0),
+    ],
+)  # fmt: skip
+def test_impossible_declaration_is_refused(key: str, value: Any) -> None:
+    content = encode_declaration(DECLARATION) | {f"privacy.{key}": value}
+
+    with pytest.raises(RefusalError) as caught:
+        decode_declaration(content)
+
+    assert caught.value.code is RefusalCode.MALFORMED
+
+
+def test_replacing_one_unit_doubles_the_sensitivity_of_a_clipped_sum() -> None:
+    assert [relation.sensitivity(0.5) for relation in Relation] == [0.5, 0.5, 1.0]
+    assert replace(DECLARATION, relation=Relation.REPLACE_ONE) != DECLARATION
