@@ -43,6 +43,10 @@ class LedgerError(AegisError):
     """A ledger is damaged, foreign, older than its anchor, busy, or its volume cannot be written."""
 
 
+class AlreadyReleasedError(LedgerError):
+    """The task has been answered before; answering it again would be a second release under one entry."""
+
+
 class BudgetExhaustedError(AegisError):
     """A release would exceed the cap; nothing was spent."""
 
