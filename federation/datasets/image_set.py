@@ -57,10 +57,12 @@ class ImageSet:
     Attributes:
         images: uint8, shape (N, C, H, W).
         labels: int64, shape (N,) class indices, or (N, L) of 0 and 1 for several labels.
+        patients: int64, shape (N,), equal where two images show the same patient; None where nobody knows.
     """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
+    patients: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -69,14 +71,17 @@ class ImageSet:
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> ImageSet:
         """Return the images at `indices`, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return ImageSet(images=self.images[chosen], labels=self.labels[chosen])
+        patients = None if self.patients is None else self.patients[chosen]
+        return ImageSet(images=self.images[chosen], labels=self.labels[chosen], patients=patients)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> ImageSet:
-        """Return all images of `parts`, in order."""
+        """Return all images of `parts`, in order; their patients only where every part knows its own."""
+        patients = [part.patients for part in parts if part.patients is not None]
         return ImageSet(
             images=np.concatenate([part.images for part in parts]),
             labels=np.concatenate([part.labels for part in parts]),
+            patients=np.concatenate(patients) if len(patients) == len(parts) else None,
         )
 
 

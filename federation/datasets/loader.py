@@ -48,4 +48,6 @@ def make_read_only(split: ImageSet) -> ImageSet:
     """Return `split` itself after forbidding writes to its arrays, so that a cached copy can be shared safely."""
     split.images.flags.writeable = False
     split.labels.flags.writeable = False
+    if split.patients is not None:
+        split.patients.flags.writeable = False
     return split

@@ -1,7 +1,8 @@
 """NumPy archives of images and labels, either pooled or in the split layout that MedMNIST made common.
 
 Split: `train_images`, `train_labels`, `val_images`, ..., `test_labels`. Pooled: `images`, `labels`. Both may carry
-`class_names`. Nothing in an archive is unpickled, so a foreign file cannot run code.
+`class_names`, and beside each array of labels one of patients: `train_patients`, `val_patients`, `test_patients`, or
+`patients`. Nothing in an archive is unpickled, so a foreign file cannot run code.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Archive = Mapping[str, NDArray[Any]]
 _PREFIXES = {"train": "train", "validation": "val", "test": "test"}
 _SPLIT_KEYS = frozenset(f"{prefix}_{kind}" for prefix in _PREFIXES.values() for kind in ("images", "labels"))
 _POOLED_KEYS = frozenset({"images", "labels"})
+_PATIENT_KEYS = frozenset({"patients", *(f"{prefix}_patients" for prefix in _PREFIXES.values())})
 _CLASS_NAMES = "class_names"
 
 
@@ -60,7 +62,8 @@ def read_archive(path: Path) -> Archive:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("a single array")
-            return {key: archive[key] for key in archive.files if key in _SPLIT_KEYS | _POOLED_KEYS | {_CLASS_NAMES}}
+            known = _SPLIT_KEYS | _POOLED_KEYS | _PATIENT_KEYS | {_CLASS_NAMES}
+            return {key: archive[key] for key in archive.files if key in known}
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"Expected an NPZ archive of plain arrays at {path}, found: {error}. Write it with numpy.savez_compressed, "
@@ -116,7 +119,10 @@ def _read_split(archive: Archive, prefix: str, path: Path) -> ImageSet:
             f"Expected one label for each of one or more images, found {len(images)} {prefix}images and {len(labels)} "
             f"{prefix}labels in {path}: write both arrays again from the same list."
         )
-    return ImageSet(images=images, labels=labels)
+    patients = archive.get(f"{prefix}patients")
+    if patients is not None:
+        patients = _read_patients(patients, len(images), f"{prefix}patients", path)
+    return ImageSet(images=images, labels=labels, patients=patients)
 
 
 def _read_images(images: NDArray[Any], key: str, path: Path) -> NDArray[np.uint8]:
@@ -151,6 +157,16 @@ def _read_labels(labels: NDArray[Any], key: str, path: Path) -> NDArray[np.int64
             f"{numbers.max()}: give one column per label, or one class index per image."
         )
     return numbers
+
+
+def _read_patients(patients: NDArray[Any], count: int, key: str, path: Path) -> NDArray[np.int64]:
+    """Return one patient's number per image as int64, shape (N,)."""
+    if patients.dtype.kind not in "iu" or patients.shape != (count,):
+        raise DataError(
+            f"Expected whole numbers of shape ({count},) as {key} in {path}, found {patients.dtype} of shape "
+            f"{patients.shape}: number the patients, and give each image its patient's number."
+        )
+    return patients.astype(np.int64)
 
 
 def _describe(name: str, splits: list[ImageSet], names: NDArray[Any] | None, path: Path) -> DatasetInfo:

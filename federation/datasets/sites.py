@@ -6,6 +6,7 @@ that none can disturb another's. What lies on disk is read once per process.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def site_shift(images: NDArray[np.uint8], *, strength: float, site: int, seed: i
 
 def _shift_split(split: ImageSet, *, strength: float, site: int, seed: int) -> ImageSet:
     images = site_shift(split.images, strength=strength, site=site, seed=seed)
-    return make_read_only(ImageSet(images=images, labels=split.labels))
+    return make_read_only(replace(split, images=images))
 
 
 def _check_site(site: int, sites: int) -> None:

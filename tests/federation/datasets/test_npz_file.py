@@ -212,3 +212,29 @@ def test_a_real_archive_without_training_images_is_refused():
 
     with pytest.raises(DataError, match=r"add \['train_images', 'train_labels', 'val_images', 'val_labels'\]"):
         load_dataset(DataConfig(name="npz", root=str(path)), seed=0)
+
+
+def test_patients_stay_with_their_images_through_the_split_of_a_pooled_archive(tmp_path):
+    images = np.arange(30, dtype=np.uint8)[:, None, None] * np.ones((4, 4), np.uint8)
+
+    dataset = load(tmp_path, pooled() | {"images": images, "patients": np.arange(30) // 2 + 100})
+
+    for split in (dataset.train, dataset.validation, dataset.test):
+        assert split.patients.tolist() == (split.images[:, 0, 0, 0] // 2 + 100).tolist()
+        assert split.patients.dtype == np.int64
+        assert not split.patients.flags.writeable
+
+
+def test_patients_may_be_given_for_some_splits_only(tmp_path):
+    dataset = load(tmp_path, in_splits() | {"train_patients": np.array([7, 7, 8, 9, 9, 9], dtype=np.uint16)})
+
+    assert dataset.train.patients.tolist() == [7, 7, 8, 9, 9, 9]
+    assert dataset.validation.patients is None
+
+
+@pytest.mark.parametrize(
+    "patients", [np.arange(29), np.arange(30)[:, None], np.arange(30) / 2, np.array(["a"] * 30)], ids=str
+)
+def test_patients_that_are_not_one_whole_number_per_image_are_refused(tmp_path, patients):
+    with pytest.raises(DataError, match=r"whole numbers of shape \(30,\) as patients .*: number the patients"):
+        load(tmp_path, pooled() | {"patients": patients})

@@ -133,6 +133,23 @@ def test_the_shift_is_applied_to_every_split_of_a_hospital():
         assert not np.array_equal(getattr(plain, split).images, expected)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_patients_stay_with_their_images_at_a_simulated_hospital(tmp_path, shift):
+    labels = np.arange(60) % 2
+    images = np.arange(60, dtype=np.uint8)[:, None, None] * np.ones((4, 4), np.uint8)
+    np.savez(tmp_path / "all.npz", images=images, labels=labels, patients=np.arange(60) * 3)
+    data = DataConfig(name="npz", root=str(tmp_path), site_shift=shift, partition="iid")
+    plain = data.model_copy(update={"site_shift": 0.0})
+
+    parts = [load_site(data, site=site, sites=2, seed=0).train for site in range(2)]
+
+    for site, part in enumerate(parts):
+        grey_values = load_site(plain, site=site, sites=2, seed=0).train.images[:, 0, 0, 0]
+        assert part.patients is not None
+        assert part.patients.tolist() == (grey_values.astype(int) * 3).tolist()
+        assert not part.patients.flags.writeable
+
+
 def test_by_file_gives_each_hospital_one_file_in_name_order(tmp_path):
     for name, value in (("b", 20), ("a", 10), ("c", 30)):
         write_archive(tmp_path / f"{name}.npz", value=value)
