@@ -213,6 +213,7 @@ BOUND_TO_OTHERS = {
     "privacy.calibration",
     "privacy.release-epsilon",
     "privacy.grad-sample",
+    "privacy.layer-shares",
 }
 ALL_KEYS = st.fixed_dictionaries(
     {},
