@@ -6,13 +6,13 @@ epsilon. Read next: `federation.accounting.accounts`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from federation.accounting.bounds import require_multiplier
 from federation.errors import PrivacyError
 
 _LARGEST_COUNT = 10**9
@@ -54,7 +54,7 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        _require_multiplier(self.noise_multiplier)
+        require_multiplier(self.noise_multiplier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -73,7 +73,7 @@ class SampledGaussianRelease:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        _require_multiplier(self.noise_multiplier)
+        require_multiplier(self.noise_multiplier)
         if not 0 < self.sampling_probability <= 1:
             raise PrivacyError(f"Expected 0 < sampling_probability={self.sampling_probability} <= 1.")
         if type(self.steps) is not int or not 1 <= self.steps <= _LARGEST_COUNT:
@@ -139,8 +139,3 @@ class History:
     def releases(self) -> int:
         """The number of releases."""
         return sum(self.counts.values())
-
-
-def _require_multiplier(noise_multiplier: float) -> None:
-    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-        raise PrivacyError(f"Expected a finite noise_multiplier={noise_multiplier} > 0.")
