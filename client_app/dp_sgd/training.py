@@ -1,0 +1,137 @@
+"""Local training with differential privacy: DP-SGD on a hospital's own images, in place, on the model received."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from client_app.dp_sgd.batches import Batches, count_views, losses_of
+from client_app.dp_sgd.clipping import make_clipping_optimizer
+from client_app.dp_sgd.gradient_hooks import hooks_on
+from client_app.dp_sgd.separability import require_separable
+from client_app.dp_sgd.units import group_units
+from client_app.noise.source import NoiseSource
+from client_app.training import make_optimizer
+from federation.accounting.events import SampledGaussianRelease
+from federation.config import PrivacyConfig, TrainingConfig
+from federation.datasets.image_set import DatasetInfo, ImageSet
+from federation.errors import SiteError, SiteErrorCode
+
+
+def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what privacy adds
+    model: nn.Module,
+    images: ImageSet,
+    info: DatasetInfo,
+    plan: TrainingConfig,
+    privacy: PrivacyConfig,
+    *,
+    noise_multiplier: float,
+    noise: NoiseSource,
+    generator: torch.Generator,
+    device: torch.device,
+) -> SampledGaussianRelease:
+    """Train `model` in place by `plan` and return the event that releasing it is.
+
+    Every step draws a Poisson sample of units, averages each unit's gradients over its images and their augmented views
+    (De et al., arXiv 2204.13650, section 3.3), clips the average to `privacy.clip_norm`, adds noise to the sum, divides
+    by the expected number of units and lets the plan's optimizer move (Abadi et al., arXiv 1607.00133, algorithm 1). A
+    sample that turns out empty is a step on noise alone, never skipped.
+
+    Guarantee: the trained parameters are (epsilon, delta)-differentially private for every pair that
+    `federation.accounting` computes from the returned event, under the add-or-remove relation: the neighbouring data
+    set has one unit more. The unit is one image under `privacy.unit = "record"`; under `"patient"` it is all images of
+    one patient, of which at most `privacy.images_per_patient` enter a step.
+
+    Not guaranteed: that the number of units stays secret (the event tells it, and accounting takes it as public); that
+    an error code tells nothing: whether a gradient is NaN depends on the images, and TRAINING_FAILED says so without
+    noise; secrecy against someone who knows the state of `noise` or of `generator`, or who measures how long training
+    takes, which follows the private sizes of the samples; exact arithmetic: sums in float32 may exceed the clip norm by
+    rounding, and the noise is as good against attacks on floating-point numbers as `noise` is; two patients who
+    share a number, or one patient who has two.
+
+    Args:
+        model: already on `device`; a model without batch statistics. What is left on it afterwards is trained values.
+        images: the training split, at least one image; with `patients` under `privacy.unit = "patient"`.
+        info: what the labels are.
+        plan: optimizer, epochs, expected units per step (`batch_size`) and augmentation.
+        privacy: clip norm, unit, views and how gradients are had.
+        noise_multiplier: standard deviation of the noise over the clip norm.
+        noise: draws the noise, the samples, and which of a patient's images enter a step.
+        generator: CPU generator for augmentation; at a deployed hospital seeded by the operating system.
+        device: where to compute.
+
+    Raises:
+        SiteError: the plan or the model does not go with DP-SGD, there are no images or no patients' numbers, or a
+            gradient was not finite. Nothing may be released then: `model` may hold values without noise's protection.
+        PrivacyError: `noise_multiplier` is not a positive finite number.
+    """
+    units = group_units(images, privacy)
+    event = dp_sgd_event(units.count, plan, privacy, noise_multiplier)
+    require_separable(model, info, mode=privacy.grad_sample, device=device)
+    batches = Batches(images, info, plan, privacy, generator=generator, device=device)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with hooks_on(model, privacy.grad_sample) as hooks:
+        optimizer = make_clipping_optimizer(
+            hooks,
+            make_optimizer(trainable, plan),
+            clip_norm=privacy.clip_norm,
+            noise_multiplier=noise_multiplier,
+            noise=noise,
+            expected_units=event.sampling_probability * units.count,
+        )
+        for _ in range(event.steps):
+            parts = list(
+                units.sample(event.sampling_probability, noise).pieces(privacy.physical_batch // batches.views)
+            )
+            if not parts:
+                optimizer.step_on_nobody()
+            for number, part in enumerate(parts, start=1):
+                batch = batches.take(part)
+                optimizer.signal_skip_step(number < len(parts))
+                optimizer.add_part(losses_of(model(batch.images), batch.labels, info.task), batch.images, batch.sizes)
+    return event
+
+
+def dp_sgd_event(
+    units: int, plan: TrainingConfig, privacy: PrivacyConfig, noise_multiplier: float
+) -> SampledGaussianRelease:
+    """Return the event that one update of `train_with_dp_sgd` is; of the data only the number of units enters.
+
+    A unit enters a step with probability min(1, batch size / units), and there are as many steps as non-private
+    training would take: epochs times units over batch size, rounded, at least one an epoch.
+
+    Raises:
+        SiteError: there is no unit, or the plan does not go with DP-SGD.
+        PrivacyError: `noise_multiplier` is not a positive finite number.
+    """
+    if units < 1:
+        raise SiteError(SiteErrorCode.EMPTY_SPLIT, f"Expected units={units} >= 1.")
+    require_private_plan(plan, privacy)
+    return SampledGaussianRelease(
+        noise_multiplier=noise_multiplier,
+        sampling_probability=min(1.0, plan.batch_size / units),
+        steps=plan.local_epochs * max(1, round(units / plan.batch_size)),
+    )
+
+
+def require_private_plan(plan: TrainingConfig, privacy: PrivacyConfig) -> None:
+    """Check that nothing in `plan` uses private data beside the clipped gradients, and that a unit fits into memory.
+
+    Raises:
+        SiteError: something does; the message says what to change.
+    """
+    if plan.label_skew != "none":
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected training.label-skew = 'none' under dp-sgd, found {plan.label_skew!r}: it trains on the private "
+            "counts of labels, which no noise protects and no account knows.",
+        )
+    images = privacy.images_per_patient if privacy.unit == "patient" else 1
+    largest = images * count_views(plan, privacy)
+    if largest > privacy.physical_batch:
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected privacy.physical-batch={privacy.physical_batch} >= {largest}, the images and views that one "
+            "unit may bring, which are averaged before clipping: raise it, or lower images-per-patient or "
+            "augmentation-multiplicity.",
+        )
