@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from federation.accounting.accounts import Account
+from federation.accounting.accounts import Account, account_of
 from federation.accounting.bounds import require_delta, require_epsilon
 from federation.accounting.events import Event, History
 from federation.errors import PrivacyError
@@ -16,10 +17,15 @@ LARGEST_MULTIPLIER = 1e6
 SMALLEST_MULTIPLIER = 1e-6
 
 # How far above the least noise multiplier the answer may lie, as a share.
-_MULTIPLIER_WIDTH = 1e-5
+_MULTIPLIER_WIDTH = 1e-4
 
 _LARGEST_JUMP = 1024
 _INTERPOLATIONS = 12
+_TINY = 1e-300
+
+# Bounds of a step between logarithms of noise multipliers.
+_SHORTEST_STEP = 0.05
+_LONGEST_STEP = math.log(100)
 
 
 def largest_count(event: Event, *, epsilon: float, delta: float, account: Account, spent: History | None = None) -> int:
@@ -65,7 +71,7 @@ def smallest_noise_multiplier(
     """Return the smallest noise multiplier with which `releases` more releases stay within `epsilon`.
 
     Guarantee: `account` says at most `epsilon` of `spent` and `releases` releases of make_event(result): that very
-        number was asked for. It is at most a share of 1e-5 above the least one, and never below 1e-6.
+        number was asked for. It is at most a share of 1e-4 above the least one, and never below 1e-6.
     Not guaranteed: more than `account` guarantees.
 
     Args:
@@ -88,14 +94,20 @@ def smallest_noise_multiplier(
     if (cost := account.epsilon(before, delta)) > epsilon:
         raise PrivacyError(f"Expected epsilon={epsilon} of at least what was spent before, found {cost:.6g}.")
 
-    def excess(logarithm: float) -> float:
-        history = before.plus(make_event(math.exp(logarithm)), releases)
-        return math.log(max(account.epsilon(history, delta), _TINY)) - math.log(epsilon)
+    def multiplier(by: Account, start: float) -> float:
+        def excess(logarithm: float) -> float:
+            cost = by.epsilon(before.plus(make_event(math.exp(logarithm)), releases), delta)
+            ratio = math.log(max(cost, _TINY)) - math.log(epsilon)
+            return max(ratio, _TINY) if cost > epsilon else min(ratio, 0.0)
 
-    return math.exp(_narrow(excess, *_bracket(excess), width=_MULTIPLIER_WIDTH, whole=False).x)
+        return _narrow(excess, *_bracket(excess, start), width=_MULTIPLIER_WIDTH, whole=False).x
 
-
-_TINY = 1e-300
+    if account.name == "rdp":
+        return math.exp(multiplier(account, 0.0))
+    # The RDP account answers at once and is never far from the others, whose answers may take a second each.
+    with suppress(PrivacyError):
+        return math.exp(multiplier(account, multiplier(account_of("rdp"), 0.0)))
+    return math.exp(multiplier(account, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +116,26 @@ class _Point:
     excess: float
 
 
-def _bracket(excess: Callable[[float], float]) -> tuple[_Point, _Point]:
-    """Return a multiplier's logarithm that fits, and one that does not, a factor of 2 apart."""
-    point = _Point(0.0, excess(0.0))
-    step = math.log(2) if point.excess > 0 else -math.log(2)
-    while (following := point.x + step) <= math.log(LARGEST_MULTIPLIER):
-        if following < math.log(SMALLEST_MULTIPLIER):
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[_Point, _Point]:
+    """Return a multiplier's logarithm that fits, and one that does not, with nothing tried in between.
+
+    Epsilon falls at least in proportion to the noise, so from `start` a step somewhat longer than the excess crosses.
+    """
+    point = _Point(start, excess(start))
+    downwards = point.excess <= 0
+    while (point.excess <= 0) == downwards:
+        last, step = point, min(max(1.1 * abs(point.excess), _SHORTEST_STEP), _LONGEST_STEP)
+        if downwards and point.x <= math.log(SMALLEST_MULTIPLIER):
             return point, point
-        found = _Point(following, excess(following))
-        if (found.excess > 0) != (point.excess > 0):
-            return (point, found) if step < 0 else (found, point)
-        point = found
-    raise PrivacyError(
-        f"Expected a noise multiplier of at most {LARGEST_MULTIPLIER:g} to suffice: allow more epsilon, or fewer "
-        "releases."
-    )
+        if not downwards and point.x >= math.log(LARGEST_MULTIPLIER):
+            raise PrivacyError(
+                f"Expected a noise multiplier of at most {LARGEST_MULTIPLIER:g} to suffice: allow more epsilon, or "
+                "fewer releases."
+            )
+        following = point.x - step if downwards else point.x + step
+        following = min(max(following, math.log(SMALLEST_MULTIPLIER)), math.log(LARGEST_MULTIPLIER))
+        point = _Point(following, excess(following))
+    return (last, point) if downwards else (point, last)
 
 
 def _jump(epsilon: float, cost: float) -> int:

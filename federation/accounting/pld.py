@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 from federation.accounting.bounds import require_delta
-from federation.accounting.composition import Composition, SampledKind, compose
+from federation.accounting.composition import Composition, compose
 from federation.accounting.events import History
 from federation.accounting.gaussian import gaussian_epsilon
+from federation.accounting.losses import INTERVAL, gaussian_loss, sampled_loss
 from federation.accounting.rdp import rdp_epsilon
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-# The grid of privacy losses: dp-accounting's default.
-INTERVAL = 1e-4
 
 # See `_with_discretization`.
 _SPREAD = 0.64 * INTERVAL
@@ -66,9 +60,9 @@ def pld_epsilon(composition: Composition, delta: float) -> float:
     bound = rdp_epsilon(composition, delta)
     if bound > _LARGEST_EPSILON or delta < _SMALLEST_DELTA:
         return bound
-    loss = _sampled_loss(composition.sampled)
+    loss = sampled_loss(composition.sampled)
     if composition.gaussians:
-        loss = loss.compose(_step_loss(SampledKind(_with_discretization(composition), 1.0)))
+        loss = loss.compose(gaussian_loss(_with_discretization(composition)))
     return float(loss.get_epsilon_for_delta(usable))
 
 
@@ -83,24 +77,3 @@ def _with_discretization(composition: Composition) -> float:
     release with a precision greater by s^2 for each.
     """
     return float((composition.precision + composition.gaussians * _SPREAD**2) ** -0.5)
-
-
-@lru_cache(maxsize=8)
-def _sampled_loss(sampled: tuple[tuple[SampledKind, int], ...]) -> PrivacyLossDistribution:
-    return reduce(lambda one, other: one.compose(other), (_steps_loss(kind, steps) for kind, steps in sampled))
-
-
-@lru_cache(maxsize=8)
-def _steps_loss(kind: SampledKind, steps: int) -> PrivacyLossDistribution:
-    return _step_loss(kind).self_compose(steps)
-
-
-@lru_cache(maxsize=32)
-def _step_loss(kind: SampledKind) -> PrivacyLossDistribution:
-    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-    return from_gaussian_mechanism(
-        standard_deviation=kind.noise_multiplier,
-        sampling_prob=kind.sampling_probability,
-        value_discretization_interval=INTERVAL,
-    )
