@@ -18,17 +18,21 @@ from client_app.site_log import log_failure
 from federation.config import parse_configuration
 from federation.errors import (
     AegisError,
+    AlreadyReleasedError,
+    BudgetExhaustedError,
     ConfigurationError,
     DataError,
+    LedgerError,
     ModelError,
     PartitionError,
+    PrivacyError,
     RefusalCode,
     RefusalError,
     SiteError,
     SiteErrorCode,
 )
 
-Handler = Callable[[RecordDict, Context], RecordDict]
+Handler = Callable[[Message, Context], RecordDict]
 
 _LOGGER = logging.getLogger("aegis.client")
 
@@ -37,6 +41,10 @@ _CODES: dict[type[AegisError], SiteErrorCode] = {
     DataError: SiteErrorCode.DATA_UNAVAILABLE,
     PartitionError: SiteErrorCode.DATA_UNAVAILABLE,
     ModelError: SiteErrorCode.MODEL_MISMATCH,
+    PrivacyError: SiteErrorCode.CONFIGURATION,
+    BudgetExhaustedError: SiteErrorCode.BUDGET_EXHAUSTED,
+    AlreadyReleasedError: SiteErrorCode.ALREADY_RELEASED,
+    LedgerError: SiteErrorCode.LEDGER_UNAVAILABLE,
 }
 _PROTOCOL_REFUSALS = (RefusalCode.MALFORMED, RefusalCode.WRONG_PROTOCOL)
 
@@ -52,7 +60,7 @@ def guarded(handler: Handler) -> Callable[[Message, Context], Message]:
     @functools.wraps(handler)
     def answer(message: Message, context: Context) -> Message:
         try:
-            content = handler(message.content, context)
+            content = handler(message, context)
             if not isinstance(content, RecordDict):
                 raise SiteError(SiteErrorCode.INTERNAL, f"Expected records, the handler returned {type(content)}.")
             return Message(content, reply_to=message)

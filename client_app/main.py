@@ -1,27 +1,27 @@
 """The hospital's Flower ClientApp: three handlers, each behind the boundary.
 
-One update's path here: `train` decodes the task, checks the model against the hospital's own, trains
-(`client_app.training`), and releases the difference and nothing else.
+One update's path here: `train` decodes the task, checks it against the site policy (`client_app.policy`), plans its
+protection (`client_app.protection`), trains (`client_app.updating`), and releases the difference through the ledger
+(`client_app.releasing`) and nothing else.
 """
 
 from __future__ import annotations
 
-import torch
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from torch import nn
 
 from client_app.boundary import guarded
-from client_app.device import cpu_threads, pick_device
-from client_app.site import Site, identify_site
+from client_app.device import cpu_threads
+from client_app.policy import require_evaluation, require_mechanism, require_training
+from client_app.protection import Protection, plan_protection
+from client_app.releasing import Bill, read_histories, release, require_room, unprotected
+from client_app.scoring import blur, plan_scoring, score
+from client_app.site import ReleaseKey, Site, identify_site
 from client_app.site_log import log_task
-from client_app.training import train_locally
-from federation.config import Configuration, parse_configuration
-from federation.datasets.image_set import Dataset, ImageSet
+from client_app.updating import compute_update, protect
+from federation.config import Configuration, TrainingConfig, parse_configuration
+from federation.datasets.image_set import ImageSet
 from federation.errors import SiteError, SiteErrorCode
-from federation.metrics import evaluate as evaluate_model
-from federation.models import build_empty_model
-from federation.parameters import Parameters, is_finite, read_parameters, require_like, subtract, write_parameters
 from federation.records.answers import (
     HospitalScores,
     ModelUpdate,
@@ -29,16 +29,17 @@ from federation.records.answers import (
     encode_hospital_scores,
     encode_model_update,
 )
-from federation.records.tasks import TrainingTask, check_protocol, decode_evaluation_task, decode_training_task
+from federation.records.declarations import Declaration
+from federation.records.tasks import check_protocol, decode_evaluation_task, decode_training_task
 
 app = ClientApp()
 
 
 @app.query()
 @guarded
-def enrol(content: RecordDict, context: Context) -> RecordDict:
+def enrol(message: Message, context: Context) -> RecordDict:
     """Answer who this hospital is and what its data looks like."""
-    check_protocol(content)
+    check_protocol(message.content)
     site = identify_site(context, parse_configuration(context.run_config))
     dataset = site.load()
     return encode_enrolment(site.hospital_id, len(dataset.train), dataset.info)
@@ -46,71 +47,94 @@ def enrol(content: RecordDict, context: Context) -> RecordDict:
 
 @app.train()
 @guarded
-def train(content: RecordDict, context: Context) -> RecordDict:
-    """Train the received model on this hospital's images and answer the difference."""
-    task = decode_training_task(content)
+def train(message: Message, context: Context) -> RecordDict:
+    """Train the received model on this hospital's images and answer the difference, protected as asked."""
+    task = decode_training_task(message.content)
     configuration = parse_configuration(context.run_config)
     site = identify_site(context, configuration)
     dataset = site.load()
     images = _require_images(dataset.train, "train")
+    require_training(site.policy, model=configuration.model.name, examples=len(images))
+    key = site.release_key(context, message, f"train-{task.model_version}")
+    bill, protection = _plan(site, key, configuration, task.plan, images)
+    require_room(site, key, bill)
+    noise = site.noise(configuration.privacy.noise_source, "train", task.model_version)
     with cpu_threads(task.plan.threads):
-        update = compute_update(task, configuration, site, dataset)
+        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
+
+    def form(declaration: Declaration | None) -> RecordDict:
+        released = protect(update, configuration.privacy, protection, noise)
+        return encode_model_update(
+            ModelUpdate(
+                hospital_id=site.hospital_id,
+                model_version=task.model_version,
+                examples=len(images),
+                update=released,
+                declaration=declaration,
+            )
+        )
+
+    answer = release(site, key, bill, form)
     log_task(site.state_dir, site.hospital_id, "update", model_version=task.model_version, examples=len(images))
-    return encode_model_update(
-        ModelUpdate(hospital_id=site.hospital_id, model_version=task.model_version, examples=len(images), update=update)
-    )
+    return answer
 
 
 @app.evaluate()
 @guarded
-def evaluate(content: RecordDict, context: Context) -> RecordDict:
-    """Score the received model on this hospital's images and answer accuracy and AUROC."""
-    task = decode_evaluation_task(content)
+def evaluate(message: Message, context: Context) -> RecordDict:
+    """Score the received model on this hospital's images and answer accuracy, noised or exact as policy and run say."""
+    task = decode_evaluation_task(message.content)
     configuration = parse_configuration(context.run_config)
     if not configuration.run.hospital_evaluation:
         raise SiteError(SiteErrorCode.PLAN_REFUSED, "Expected no evaluation: run.hospital-evaluation is false.")
     site = identify_site(context, configuration)
+    exact = configuration.privacy.mechanism == "none"
+    require_evaluation(site.policy, model=configuration.model.name, exact=exact)
     dataset = site.load()
     images = _require_images(dataset.validation if task.split == "validation" else dataset.test, task.split)
-    device = pick_device(configuration.training.device)
+    key = site.release_key(context, message, f"{task.split}-{task.model_version}")
+    bill = plan_scoring(site, configuration, dataset, task.split)
+    require_room(site, key, bill)
     with cpu_threads(configuration.training.threads):
-        model = load_model(configuration, dataset, task.parameters).to(device)
-        scores = evaluate_model(model, images, dataset.info, device)
-    return encode_hospital_scores(
-        HospitalScores(hospital_id=site.hospital_id, model_version=task.model_version, split=task.split, scores=scores)
+        scores = score(task, configuration, dataset, images)
+    noise = site.noise(configuration.privacy.noise_source, task.split, task.model_version)
+
+    def form(declaration: Declaration | None) -> RecordDict:
+        released = scores if bill.event is None else blur(scores, bill.event, noise)
+        return encode_hospital_scores(
+            HospitalScores(
+                hospital_id=site.hospital_id,
+                model_version=task.model_version,
+                split=task.split,
+                scores=released,
+                declaration=declaration,
+            )
+        )
+
+    return release(site, key, bill, form)
+
+
+def _plan(
+    site: Site, key: ReleaseKey, configuration: Configuration, plan: TrainingConfig, images: ImageSet
+) -> tuple[Bill, Protection | None]:
+    """Return what the update will cost and how it is protected; None without a mechanism."""
+    privacy = configuration.privacy
+    if privacy.mechanism == "none":
+        require_mechanism(site.policy, "none")
+        return unprotected(site.data_set), None
+    before, during = read_histories(site, key, site.data_set)
+    protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
+    grant = protection.grant
+    bill = Bill(
+        data_set=site.data_set,
+        mechanism=protection.mechanism,
+        event=protection.event,
+        delta=grant.delta,
+        cap=grant.cap,
+        budget=grant.budget,
+        account=grant.account,
     )
-
-
-def compute_update(task: TrainingTask, configuration: Configuration, site: Site, dataset: Dataset) -> Parameters:
-    """Return the parameters after local training minus those received.
-
-    Raises:
-        SiteError: training stopped (out of memory, for example) or diverged.
-        RefusalError: the received parameters do not fit the model.
-    """
-    device = pick_device(task.plan.device)
-    model = load_model(configuration, dataset, task.parameters).to(device)
-    generator = torch.Generator().manual_seed(site.training_seed(task.seed))
-    try:
-        train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
-    except RuntimeError as error:
-        raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
-    update = subtract(read_parameters(model), task.parameters)
-    if not is_finite(update):
-        raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")
-    return update
-
-
-def load_model(configuration: Configuration, dataset: Dataset, parameters: Parameters) -> nn.Module:
-    """Return this hospital's own model filled with the received `parameters`.
-
-    Raises:
-        RefusalError: names, shapes or dtypes differ, or a value is not finite.
-    """
-    model = build_empty_model(configuration.model, dataset.info)
-    require_like(parameters, model.state_dict())
-    write_parameters(model, parameters)
-    return model.to(memory_format=torch.channels_last)
+    return bill, protection
 
 
 def _require_images(images: ImageSet, split: str) -> ImageSet:

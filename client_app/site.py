@@ -11,13 +11,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Context
+from flwr.app import Context, Message
 
+from client_app.noise.cryptographic import CryptographicNoise
+from client_app.noise.simulated import SimulatedNoise
+from client_app.noise.source import NoiseSource
+from client_app.policy import SitePolicy, read_policy
 from federation.config import Configuration, DataConfig
 from federation.datasets.image_set import Dataset
 from federation.datasets.sites import load_own_folder, load_site
 from federation.errors import SiteError, SiteErrorCode
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
+from federation.randomness import derive_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseKey:
+    """What identifies one answer in the ledger: asked again under the same key, it is the same release.
+
+    Attributes:
+        run: the run.
+        message: the task.
+    """
+
+    run: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +48,10 @@ class SimulatedSite:
         partition: its share, counted from 0.
         partitions: number of shares.
         seed: decides which images this share holds.
-        state_dir: where its log lies.
+        run: name of the run.
+        run_seed: the run's seed.
+        state_dir: where its log and ledger lie.
+        policy: its site policy; None grants what is asked.
     """
 
     hospital_id: str
@@ -38,7 +59,25 @@ class SimulatedSite:
     partition: int
     partitions: int
     seed: int
+    run: str
+    run_seed: int
     state_dir: Path
+    policy: SitePolicy | None = None
+
+    @property
+    def keys_dir(self) -> Path:
+        """Where the ledger's key and anchor lie."""
+        return self.state_dir / "keys"
+
+    @property
+    def data_set(self) -> str:
+        """The data set's name in the ledger."""
+        return self.data.name
+
+    @property
+    def answers_twice(self) -> bool:
+        """Whether a task asked again is answered again: yes, its noise is seeded and every bit the same."""
+        return True
 
     def load(self) -> Dataset:
         """Return this site's share; loaded once per process."""
@@ -48,20 +87,51 @@ class SimulatedSite:
         """Return the seed for shuffling and augmentation: the one the server asks for."""
         return requested
 
+    def noise(self, source: str, *path: str | int) -> NoiseSource:
+        """Return seeded noise for the draw named by `path`, or the operating system's where `source` asks for it."""
+        if source == "cryptographic":
+            return CryptographicNoise()
+        return SimulatedNoise(derive_seed(self.run_seed, "noise", self.hospital_id, *path))
+
+    def release_key(self, context: Context, message: Message, task: str) -> ReleaseKey:
+        """Return the key of `task`, the same whenever a killed run repeats it."""
+        del context, message
+        return ReleaseKey(run=self.run, message=task)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedHospital:
-    """A hospital that reads its own folder.
+    """A hospital that reads its own folder under its own policy.
 
     Attributes:
         hospital_id: the name under which the coordinator knows it.
-        data: its data set, `root` being its own folder.
-        state_dir: the volume that holds its log.
+        data: its data set, `name` and `root` being its own.
+        policy: what it allows.
     """
 
     hospital_id: str
     data: DataConfig
-    state_dir: Path
+    policy: SitePolicy
+
+    @property
+    def state_dir(self) -> Path:
+        """The volume that holds its log and ledger."""
+        return Path(self.policy.state_dir)
+
+    @property
+    def keys_dir(self) -> Path:
+        """Where the ledger's key and anchor lie: another volume."""
+        return Path(self.policy.keys_dir)
+
+    @property
+    def data_set(self) -> str:
+        """The data set's name in the ledger, which no request can change."""
+        return self.policy.data.id
+
+    @property
+    def answers_twice(self) -> bool:
+        """Whether a task asked again is answered again: never, fresh noise would be a second release."""
+        return False
 
     def load(self) -> Dataset:
         """Return the whole folder, split once and for all; loaded once per process."""
@@ -72,6 +142,22 @@ class DeployedHospital:
         del requested
         return secrets.randbits(63)
 
+    def noise(self, source: str, *path: str | int) -> NoiseSource:
+        """Return the operating system's noise.
+
+        Raises:
+            SiteError: a server asks for simulated noise.
+        """
+        del path
+        if source == "simulated":
+            raise SiteError(SiteErrorCode.POLICY_NOISE, "Expected cryptographic noise, found privacy.noise-source.")
+        return CryptographicNoise()
+
+    def release_key(self, context: Context, message: Message, task: str) -> ReleaseKey:
+        """Return the key of `message`, which Flower makes unique."""
+        del task
+        return ReleaseKey(run=str(context.run_id), message=str(message.metadata.message_id))
+
 
 Site = SimulatedSite | DeployedHospital
 
@@ -79,21 +165,20 @@ Site = SimulatedSite | DeployedHospital
 def identify_site(context: Context, configuration: Configuration) -> Site:
     """Return the site that `context.node_config` describes.
 
-    Keys: `partition-id` and `num-partitions` make a simulated site (a simulation sets them), `hospital-id` a deployed
-    hospital; `data-root` and `state-dir` are absolute paths. A deployed hospital reads its own `data-root` only: the
-    folder that a server names in the run configuration counts in simulations.
+    Keys: `partition-id` and `num-partitions` make a simulated site (a simulation sets them); `site-policy`, the
+    absolute path of a `site.toml`, a deployed hospital, which is what its policy says and nothing else: the folder and
+    the kind of data that a server names in the run configuration count in simulations. `data-root` and `state-dir` are
+    absolute paths for simulated sites.
 
     Raises:
-        SiteError: neither is given, a value has the wrong type, or a path is relative.
+        SiteError: neither is given, a value has the wrong type, a path is relative, or the policy cannot be used.
     """
     node = context.node_config
-    own_root, state_dir = _folder(node, "data-root"), _folder(node, "state-dir")
+    path = _folder(node, "site-policy")
+    policy = read_policy(Path(path)) if path else None
     if "partition-id" not in node:
-        return DeployedHospital(
-            hospital_id=_require_id(node.get("hospital-id")),
-            data=configuration.data.model_copy(update={"root": own_root or ""}),
-            state_dir=Path(state_dir) if state_dir else default_state_dir(),
-        )
+        return _deployed(node, policy, configuration.data)
+    own_root, state_dir = _folder(node, "data-root"), _folder(node, "state-dir")
     partition, partitions = node["partition-id"], node.get("num-partitions")
     if type(partition) is not int or type(partitions) is not int:
         raise SiteError(
@@ -106,7 +191,28 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
         partition=partition,
         partitions=partitions,
         seed=configuration.data_seed,
+        run=run.name,
+        run_seed=run.seed,
         state_dir=Path(state_dir) if state_dir else Path(run.root) / run.name / "sites",
+        policy=policy,
+    )
+
+
+def _deployed(node: Mapping[str, object], policy: SitePolicy | None, data: DataConfig) -> DeployedHospital:
+    if policy is None:
+        raise SiteError(
+            SiteErrorCode.POLICY_MISSING,
+            "Expected site-policy in the node configuration, found none; without a policy nothing is answered.",
+        )
+    own = {"hospital-id": policy.hospital_id, "data-root": policy.data.root, "state-dir": policy.state_dir}
+    if other := {key: node[key] for key, value in own.items() if node.get(key, value) != value}:
+        raise SiteError(
+            SiteErrorCode.CONFIGURATION, f"Expected the node configuration to agree with the policy, found {other}."
+        )
+    return DeployedHospital(
+        hospital_id=policy.hospital_id,
+        data=data.model_copy(update={"name": policy.data.name, "root": policy.data.root}),
+        policy=policy,
     )
 
 

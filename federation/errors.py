@@ -78,6 +78,7 @@ class RefusalCode(StrEnum):
     ROUND_TOO_SMALL = "round-too-small"
     PRIVACY_MISMATCH = "privacy-mismatch"
     BUDGET_CONTRADICTION = "budget-contradiction"
+    BUDGET_EXHAUSTED = "budget-exhausted"
 
 
 class RefusalError(AegisError):
@@ -117,12 +118,11 @@ class SiteErrorCode(IntEnum):
     ALREADY_RELEASED = 111
     POLICY_MISSING = 112
     POLICY_MECHANISM = 113
-    POLICY_BUDGET = 114
-    POLICY_NOISE = 115
-    POLICY_MODEL = 116
-    POLICY_MASKING = 117
-    POLICY_EXAMPLES = 118
-    POLICY_METRICS = 119
+    POLICY_NOISE = 114
+    POLICY_MODEL = 115
+    POLICY_MASKING = 116
+    POLICY_EXAMPLES = 117
+    POLICY_METRICS = 118
 
     @property
     def sentence(self) -> str:
@@ -145,8 +145,7 @@ _SENTENCES = {
     SiteErrorCode.ALREADY_RELEASED: "The hospital has answered this task before and does not answer it twice.",
     SiteErrorCode.POLICY_MISSING: "The hospital has no site policy; without one nothing is released.",
     SiteErrorCode.POLICY_MECHANISM: "The site policy demands another privacy mechanism.",
-    SiteErrorCode.POLICY_BUDGET: "The site policy does not allow an epsilon or delta this large.",
-    SiteErrorCode.POLICY_NOISE: "The site policy does not allow noise of this kind or this little of it.",
+    SiteErrorCode.POLICY_NOISE: "The site policy does not allow noise of this kind.",
     SiteErrorCode.POLICY_MODEL: "The site policy does not allow this model.",
     SiteErrorCode.POLICY_MASKING: "The site policy demands masking.",
     SiteErrorCode.POLICY_EXAMPLES: "The hospital has fewer training images than its policy demands.",

@@ -60,6 +60,8 @@ def refusal_of(error_code: int) -> RefusalError:
     """Return the refusal for a reply that is an error: a site's own code, or a node that Flower lost."""
     if error_code in set(SiteErrorCode):
         site_code = SiteErrorCode(error_code)
+        if site_code is SiteErrorCode.BUDGET_EXHAUSTED:
+            return RefusalError(RefusalCode.BUDGET_EXHAUSTED, site_code.sentence)
         reason = f"{RefusalCode.SITE_ERROR.value}:{site_code.name.lower().replace('_', '-')}"
         return RefusalError(RefusalCode.SITE_ERROR, site_code.sentence, reason=reason)
     if error_code == _FLOWER_RAISED or error_code >= _FLOWER_LIMIT:

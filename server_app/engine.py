@@ -21,6 +21,7 @@ from server_app.correspondence import Content, Correspondence, expect
 from server_app.dispatch import Dispatch
 from server_app.evaluation import EvaluationDesk
 from server_app.global_model import GlobalModel
+from server_app.mirror import LedgerMirror
 from server_app.reach import Reach
 from server_app.registrar import Registrar
 
@@ -40,6 +41,7 @@ class Engine:
         model: GlobalModel,
         store: CheckpointStore,
         evaluation: EvaluationDesk,
+        mirror: LedgerMirror,
     ) -> None:
         """Put the parts together; nothing is sent yet."""
         self._settings = configuration
@@ -51,6 +53,7 @@ class Engine:
         self._store = store
         self._progress = mail.progress
         self._evaluation = evaluation
+        self._mirror = mirror
         self._reach = Reach(registrar, mail, wait_s=configuration.run.wait_s)
         self._losses: set[RefusalCode] = set()
         self._not_before = mail.now()
@@ -65,20 +68,28 @@ class Engine:
         if not self._progress.model_version:
             self._save()
         self._evaluate_if_due()
-        while self._model.version < last:
+        while self._model.version < last and not self._is_spent():
             self._dispatch()
             self._collect()
             if self._rule.is_due(self._mail.now()):
                 self._apply()
+        if self._model.version < last:
+            self._save()
         self._wait_for_the_late()
+        self._evaluate("validation")
         self._evaluate("test")
+
+    def _is_spent(self) -> bool:
+        """Return whether no hospital has budget left for another update and none is still expected."""
+        return self._mirror.all_paused(self._roster.members) and not self._mail.in_flight.count("train")
 
     def _dispatch(self) -> None:
         self._reach.look()
         self._reach.require_somebody()
         if self._mail.now() < self._not_before:
             return
-        for name in self._rule.choose(self._reach.idle(), self._mail.now()):
+        willing = [name for name in self._reach.idle() if not self._mirror.is_paused(name)]
+        for name in self._rule.choose(willing, self._mail.now()):
             if not self._send_training(name):
                 self._lose(name, RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."))
 
@@ -111,21 +122,31 @@ class Engine:
     def _on_update(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
         name = dispatch.hospital_id
         try:
-            member = self._roster.members[name]
-            update = admit_update(expect(ModelUpdate, answer), dispatch, member, self._model.parameters)
+            member, answered = self._roster.members[name], expect(ModelUpdate, answer)
+            self._mirror.book(name, answered.declaration, examples=answered.examples)
+            update = admit_update(answered, dispatch, member, self._model.parameters)
         except RefusalError as error:
             self._lose(name, error)
             return
+        finally:
+            self._note_pause(name)
         if self._rule.offer(update):
             self._mail.record("update", hospital=name, base_version=update.base_version, examples=update.examples)
         else:
             self._mail.refuse(RefusalError(RefusalCode.LATE_REPLY, "Its round was already over."), name)
 
     def _lose(self, name: str, error: RefusalError) -> None:
-        """Tell the rule that nothing usable comes from `name`."""
+        """Tell the rule that nothing usable comes from `name`; a spent budget pauses it, which is no error."""
         self._losses.add(error.code)
         self._rule.lose(name)
-        self._mail.refuse(error, name)
+        if error.code is RefusalCode.BUDGET_EXHAUSTED:
+            self._mirror.pause(name)
+        else:
+            self._mail.refuse(error, name)
+
+    def _note_pause(self, name: str) -> None:
+        if self._mirror.is_paused(name):
+            self._mail.record("pause", hospital=name)
 
     def _apply(self) -> None:
         updates = self._rule.take()
@@ -152,7 +173,7 @@ class Engine:
         Rounds lost to absent nodes only are spread over `run.wait-s`, so that a short outage of everybody is waited
         out instead of being counted away within a second.
         """
-        self._progress.empty_rounds += 1
+        self._progress.empty_rounds += self._losses != {RefusalCode.BUDGET_EXHAUSTED}
         limit = self._settings.aggregation.max_empty_rounds
         if self._losses == {RefusalCode.NODE_LOST}:
             self._not_before = self._mail.now() + self._settings.run.wait_s / limit

@@ -15,6 +15,7 @@ from server_app.correspondence import Content, Correspondence, expect
 from server_app.dispatch import Dispatch
 from server_app.global_model import GlobalModel
 from server_app.journal import Journal
+from server_app.mirror import LedgerMirror
 from server_app.roster import Roster
 from server_app.summary import CurvePoint
 
@@ -34,6 +35,7 @@ class EvaluationDesk:
         roster: Roster,
         journal: Journal,
         central: CentralEvaluator | None,
+        mirror: LedgerMirror,
     ) -> None:
         """Build the desk; without `central`, only hospitals evaluate."""
         self._settings = configuration.run
@@ -43,6 +45,7 @@ class EvaluationDesk:
         self._progress = mail.progress
         self._journal = journal
         self._central = central
+        self._mirror = mirror
         self._version = 0
         self._split = ""
         self._central_scores: Scores | None = None
@@ -75,7 +78,11 @@ class EvaluationDesk:
     def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
         """Take the scores of one hospital, or count why there are none; scores of an older evaluation are dropped."""
         try:
-            scores = admit_scores(expect(HospitalScores, answer), dispatch)
+            answered = expect(HospitalScores, answer)
+            scores = admit_scores(answered, dispatch)
+            self._mirror.book(
+                dispatch.hospital_id, answered.declaration, examples=scores.examples, split=dispatch.split
+            )
         except RefusalError as error:
             self._mail.refuse(_about_scores(error), dispatch.hospital_id)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from server_app.spending import Spending
 from server_app.summary import CurvePoint
 
 
@@ -34,6 +35,7 @@ class Progress(BaseModel):
         bytes_down: payload bytes sent.
         resumed: how often the run was continued.
         contributions: per hospital id.
+        spending: per hospital id and split ("training", "validation", "test"), what it declared about privacy.
         refused: reasons and counts over all senders, known or not.
         curve: evaluations in order.
     """
@@ -52,12 +54,17 @@ class Progress(BaseModel):
     bytes_down: int = 0
     resumed: int = 0
     contributions: dict[str, Contribution] = Field(default_factory=dict)
+    spending: dict[str, dict[str, Spending]] = Field(default_factory=dict)
     refused: dict[str, int] = Field(default_factory=dict)
     curve: list[CurvePoint] = Field(default_factory=list)
 
     def of(self, hospital_id: str) -> Contribution:
         """Return the contribution of `hospital_id`, an empty one if it is new."""
         return self.contributions.setdefault(hospital_id, Contribution())
+
+    def spending_of(self, hospital_id: str, split: str) -> Spending:
+        """Return the mirror's entry for one split of `hospital_id`, an empty one if it is new."""
+        return self.spending.setdefault(hospital_id, {}).setdefault(split, Spending())
 
     def refuse(self, reason: str, hospital_id: str | None) -> None:
         """Count one refusal, also against its hospital if that is known."""

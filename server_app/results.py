@@ -10,19 +10,13 @@ from federation.config import Configuration, flatten
 from federation.durable import write_durably
 from federation.metrics import Scores
 from federation.parameters import Parameters
+from server_app.guarantees import describe_guarantees
+from server_app.ledger_summary import gain_of, summarize_ledger
 from server_app.progress import Contribution, Progress
 from server_app.run_folder import RunFolder
 from server_app.summary import HospitalSummary, RunStatus, Staleness, Summary
 
 _LOGGER = logging.getLogger("aegis.server")
-
-_GUARANTEES = [
-    "Guaranteed: a hospital sends model updates, the number of its training images, the shape of its data and a digest "
-    "of its class names, accuracy and AUROC where this run asks for them, and error codes from a fixed list; no image.",
-    "Not guaranteed: privacy of what these reveal. This run added no noise, so no epsilon is claimed: whoever sees an "
-    "update can try to reconstruct images from it, and exact scores on few images can reveal labels.",
-    "Measured, not guaranteed: accuracy and AUROC, on the images named beside them.",
-]
 
 
 def summarize(
@@ -45,7 +39,7 @@ def summarize(
         final_hospitals: scores per hospital on its test split; empty when the run did not get that far.
     """
     hospitals = {
-        name: _hospital(progress.contributions.get(name), final_hospitals.get(name))
+        name: _hospital(name, configuration, progress, final_hospitals.get(name))
         for name in configured_hospitals(configuration, progress)
     }
     scored = {name: item.accuracy for name, item in hospitals.items() if item.accuracy is not None}
@@ -70,7 +64,7 @@ def summarize(
         virtual_s=progress.elapsed_s if engine == "virtual" else None,
         resumed=progress.resumed,
         curve=progress.curve,
-        guarantees=_GUARANTEES,
+        guarantees=describe_guarantees(configuration.privacy, hospitals),
         configuration=flatten(configuration),
     )
 
@@ -98,8 +92,11 @@ def write_results(folder: RunFolder, summary: Summary, parameters: Parameters | 
         write_report(summary, folder.report)
 
 
-def _hospital(contribution: Contribution | None, scores: Scores | None) -> HospitalSummary:
-    known = contribution or Contribution()
+def _hospital(name: str, configuration: Configuration, progress: Progress, scores: Scores | None) -> HospitalSummary:
+    known = progress.contributions.get(name, Contribution())
+    ledger = summarize_ledger(progress, name) if configuration.privacy.mechanism != "none" else None
+    proven = ledger is not None and not ledger.uncovered
+    gain = gain_of(progress, name, scores) if proven else None
     return HospitalSummary(
         examples=known.examples,
         dispatched=known.dispatched,
@@ -107,4 +104,8 @@ def _hospital(contribution: Contribution | None, scores: Scores | None) -> Hospi
         refused=known.refused,
         accuracy=scores.accuracy if scores else None,
         auroc=scores.auroc if scores else None,
+        epsilon_spent=ledger.spent if ledger and proven else None,
+        delta=ledger.delta if ledger and proven else None,
+        benefit_per_epsilon=gain / ledger.spent if ledger and gain is not None else None,
+        ledger=ledger,
     )

@@ -25,6 +25,7 @@ from server_app.evaluation import EvaluationDesk
 from server_app.global_model import GlobalModel
 from server_app.grid_link import GridLink
 from server_app.journal import Journal
+from server_app.mirror import LedgerMirror
 from server_app.progress import Progress
 from server_app.registrar import Registrar
 from server_app.results import summarize, write_results
@@ -67,7 +68,7 @@ class Session:
             try:
                 self._federate(mail, journal, checkpoint)
                 self._require_contributions()
-                status, reason = RunStatus.COMPLETED, ""
+                status, reason = RunStatus.COMPLETED, self._explain_end()
             except AegisError as error:
                 reason = str(error)
                 raise
@@ -106,8 +107,9 @@ class Session:
         journal.say("%d hospitals enrolled: %s%s", len(names), ", ".join(names[:_NAMED]), more)
         self._model = self._make_model(shape, checkpoint)
         evaluator = CentralEvaluator(settings, *central) if central else None
+        mirror = LedgerMirror(settings, self._progress)
         self._evaluation = EvaluationDesk(
-            settings, mail=mail, roster=registrar.roster, journal=journal, central=evaluator
+            settings, mail=mail, roster=registrar.roster, journal=journal, central=evaluator, mirror=mirror
         )
         Engine(
             settings,
@@ -117,6 +119,7 @@ class Session:
             model=self._model,
             store=self._store,
             evaluation=self._evaluation,
+            mirror=mirror,
         ).run()
 
     def _load_central_data(self, enrolled: int) -> tuple[DatasetInfo, ImageSet] | None:
@@ -140,12 +143,23 @@ class Session:
         return GlobalModel(checkpoint.parameters, version=checkpoint.progress.model_version)
 
     def _require_contributions(self) -> None:
-        silent = self._summarize(RunStatus.COMPLETED, "").silent_hospitals
+        paused = {name for name in self._progress.contributions if self._is_paused(name)}
+        silent = [name for name in self._summarize(RunStatus.COMPLETED, "").silent_hospitals if name not in paused]
         if silent and not self._configuration.run.allow_silent_hospitals:
             raise RunFailedError(
                 f"Expected an update of every configured hospital, found none of {', '.join(silent)}; "
                 "run.allow-silent-hospitals=true accepts that."
             )
+
+    def _is_paused(self, name: str) -> bool:
+        return LedgerMirror(self._configuration, self._progress).is_paused(name)
+
+    def _explain_end(self) -> str:
+        """Return why the run has fewer versions than planned, or nothing."""
+        made, planned = self._progress.model_version, self._configuration.aggregation.rounds
+        if made >= planned:
+            return ""
+        return f"Version {made} of {planned} is the last: every hospital has spent its privacy budget."
 
     def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:
         mail.note_totals()

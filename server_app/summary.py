@@ -37,6 +37,47 @@ class CurvePoint(_Part):
     hospitals: dict[str, Scores]
 
 
+class LedgerSummary(_Part):
+    """The server's mirror of what one hospital has released of its training images under a mechanism.
+
+    Attributes:
+        mechanism: "dp-sgd" or "update-gaussian".
+        relation: which data sets are neighbours.
+        unit: whose presence is protected: "record", "patient" or "update".
+        delta: at which every epsilon here is counted.
+        account: the account that binds at the hospital.
+        releases: of this run, as declared.
+        spent: epsilon by the binding account that the hospital says it has spent, earlier runs included.
+        cap: epsilon that the hospital will spend at most.
+        linear: epsilon of this run's declared events, summed.
+        rdp: the same by Renyi DP.
+        pld: the same by privacy loss distributions.
+        uncovered: releases of the same images that epsilon does not cover; above 0, none holds.
+        paused: whether the budget leaves no room for another update.
+        contradictions: answers whose declarations were refused.
+    """
+
+    mechanism: str
+    relation: str
+    unit: str
+    delta: float
+    account: str
+    releases: int
+    spent: float
+    cap: float
+    linear: float
+    rdp: float
+    pld: float
+    uncovered: int
+    paused: bool
+    contradictions: int
+
+    @property
+    def left(self) -> float:
+        """Epsilon that is left under the cap."""
+        return max(0.0, self.cap - self.spent)
+
+
 class HospitalSummary(_Part):
     """What one configured hospital contributed and how well the final model serves it.
 
@@ -49,7 +90,9 @@ class HospitalSummary(_Part):
         auroc: as `accuracy`.
         epsilon_spent: privacy loss so far; None when no mechanism gives one.
         delta: the delta of `epsilon_spent`.
-        benefit_per_epsilon: accuracy gained per epsilon spent; None without epsilon.
+        benefit_per_epsilon: accuracy gained over the initial model, at the hospital where it answered, else on the
+            server's images, per epsilon spent; None without epsilon.
+        ledger: the mirror of its ledger; None without a mechanism.
     """
 
     examples: int
@@ -61,6 +104,7 @@ class HospitalSummary(_Part):
     epsilon_spent: float | None = None
     delta: float | None = None
     benefit_per_epsilon: float | None = None
+    ledger: LedgerSummary | None = None
 
 
 class Staleness(_Part):

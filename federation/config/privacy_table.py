@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from federation.config.layer_shares import parse_layer_shares
 from federation.config.table import Table
+from federation.errors import ConfigurationError
 
 MechanismName = Literal["none", "dp-sgd", "update-gaussian"]
 AccountName = Literal["linear", "rdp", "pld"]
@@ -72,7 +74,7 @@ class PrivacyConfig(Table):
     layer_shares: str = Field(
         "",
         description="Under `update-gaussian`, groups of layers and their shares of the budget, for example "
-        "`output.*=0.8, *=0.2`; empty: the update is one group.",
+        "`output.*=0.8, *=0.2`; empty: the update is one group. The first group that fits takes a layer.",
     )
     grad_sample: Literal["hooks", "ghost"] = Field(
         "hooks", description="How `dp-sgd` gets gradients per image: Opacus hooks, or ghost clipping (less memory)."
@@ -87,17 +89,27 @@ class PrivacyConfig(Table):
         1, ge=1, le=64, description="Augmented copies of an image whose gradients are averaged before clipping."
     )
     evaluation_noise_multiplier: float = Field(
-        10.0,
-        gt=0,
+        0.0,
+        ge=0,
         le=1e6,
-        description="Noise on the accuracy that a hospital answers with, over its sensitivity, when a mechanism is "
-        "on; each answer is booked. AUROC then stays at home.",
+        description="Under a mechanism, noise on the number of correct answers that a hospital tells, over its "
+        "sensitivity of 1; each answer is booked, and AUROC stays at home. 0 derives it from epsilon, delta and the "
+        "number of evaluations.",
     )
     noise_source: Literal["by-site", "cryptographic", "simulated"] = Field(
         "by-site",
         description="`by-site`: seeded noise at simulated hospitals, the operating system's at deployed ones; a "
         "deployed hospital refuses `simulated`.",
     )
+
+    @field_validator("layer_shares")
+    @classmethod
+    def _sum_to_one(cls, text: str) -> str:
+        try:
+            parse_layer_shares(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return text
 
     @model_validator(mode="after")
     def _be_possible(self) -> Self:

@@ -62,7 +62,8 @@ def _read_split_layout(root: Path, folders: set[str], name: str) -> Dataset:
         for split, folder in _SPLITS.items()
         if split != "train"
     }
-    return Dataset(info=_describe(name, classes, train), train=train, **held_out)
+    splits = {"train": train, **held_out}
+    return Dataset.of_splits(_describe(name, classes, train), splits, given_split=True)
 
 
 def _subfolders(folder: Path) -> list[Path]:

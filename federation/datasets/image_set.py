@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
@@ -94,12 +94,26 @@ class Dataset:
         train: images to learn from.
         validation: images to look at during a run.
         test: images to look at once it has ended.
+        given_split: whether each image's split belongs to the image. False where it was drawn over the whole pool, so
+            that one image more would move others.
     """
 
     info: DatasetInfo
     train: ImageSet
     validation: ImageSet
     test: ImageSet
+    given_split: bool = True
+
+    @classmethod
+    def of_splits(cls, info: DatasetInfo, splits: Mapping[str, ImageSet], *, given_split: bool) -> Dataset:
+        """Return the data set of `splits`, which maps "train", "validation" and "test"."""
+        return cls(
+            info=info,
+            train=splits["train"],
+            validation=splits["validation"],
+            test=splits["test"],
+            given_split=given_split,
+        )
 
     def map_splits(self, change: Callable[[ImageSet], ImageSet]) -> Dataset:
         """Return the data set with `change(split)` in place of each split."""

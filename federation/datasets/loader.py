@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from federation.config.tables import DataConfig
+from federation.datasets.adult import ADULT, load_adult
 from federation.datasets.image_folder import load_image_folder
 from federation.datasets.image_set import Dataset, ImageSet
 from federation.datasets.medmnist import load_medmnist
@@ -16,7 +17,7 @@ from federation.errors import ConfigurationError
 
 def dataset_names() -> tuple[str, ...]:
     """Return every value that `data.name` may take."""
-    return ("phantom", "folder", "npz", *MEDMNIST_2D)
+    return ("phantom", "folder", "npz", ADULT, *MEDMNIST_2D)
 
 
 def load_dataset(data: DataConfig, *, seed: int) -> Dataset:
@@ -24,7 +25,7 @@ def load_dataset(data: DataConfig, *, seed: int) -> Dataset:
 
     Args:
         data: what to load and from where.
-        seed: decides the phantom images, and the split of data that brings none of its own.
+        seed: decides the phantom images, and the split of data that bring none of their own.
 
     Raises:
         ConfigurationError: `data.name` is unknown (the nearest known one is named), or `data.root` does not serve.
@@ -36,6 +37,8 @@ def load_dataset(data: DataConfig, *, seed: int) -> Dataset:
         dataset = load_image_folder(data, seed=seed)
     elif data.name == "npz":
         dataset = load_npz_file(data, seed=seed)
+    elif data.name == ADULT:
+        dataset = load_adult(data, seed=seed)
     elif data.name in MEDMNIST_2D:
         dataset = load_medmnist(data)
     else:

@@ -38,7 +38,7 @@ def load_medmnist(data: DataConfig) -> Dataset:
         height=height,
         width=width,
     )
-    return Dataset(info=info, **splits)
+    return Dataset.of_splits(info, splits, given_split=True)
 
 
 def _find_file(data: DataConfig) -> Path:

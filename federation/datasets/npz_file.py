@@ -48,7 +48,8 @@ def load_npz_file(data: DataConfig, *, seed: int) -> Dataset:
         pool = _read_split(archive, "", path)
         return split_pool(pool, _describe(data.name, [pool], archive.get(_CLASS_NAMES), path), data, seed=seed)
     splits = read_splits(archive, path)
-    return Dataset(info=_describe(data.name, [*splits.values()], archive.get(_CLASS_NAMES), path), **splits)
+    info = _describe(data.name, [*splits.values()], archive.get(_CLASS_NAMES), path)
+    return Dataset.of_splits(info, splits, given_split=True)
 
 
 def read_archive(path: Path) -> Archive:

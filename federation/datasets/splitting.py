@@ -38,7 +38,8 @@ def split_pool(pool: ImageSet, info: DatasetInfo, data: DataConfig, *, seed: int
                 f"Expected at least one {name} image, found none of {len(pool)} with data.validation-fraction="
                 f"{data.validation_fraction:g} and data.test-fraction={data.test_fraction:g}: add images or raise it."
             )
-    return Dataset(info=info, **{name: pool.take(np.flatnonzero(members)) for name, members in chosen.items()})
+    splits = {name: pool.take(np.flatnonzero(members)) for name, members in chosen.items()}
+    return Dataset.of_splits(info, splits, given_split=False)
 
 
 def _hold_out(labels: NDArray[np.int64], data: DataConfig, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

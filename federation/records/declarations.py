@@ -36,6 +36,7 @@ class Declaration:
         spent: epsilon of everything released from the data set by that account, this answer included.
         cap: the most epsilon that the hospital will spend on the data set.
         releases: entries of the data set in the hospital's ledger, this one included.
+        uncovered: those among them that epsilon does not cover (no mechanism, or another unit); above 0, none holds.
     """
 
     mechanism: str
@@ -48,6 +49,7 @@ class Declaration:
     spent: float
     cap: float
     releases: int
+    uncovered: int = 0
 
 
 def encode_declaration(declaration: Declaration | None) -> dict[str, str | int | float]:
@@ -64,6 +66,7 @@ def encode_declaration(declaration: Declaration | None) -> dict[str, str | int |
         "spent": declaration.spent,
         "cap": declaration.cap,
         "releases": declaration.releases,
+        "uncovered": declaration.uncovered,
         **{f"event.{key}": value for key, value in event_as_dict(declaration.event).items()},
     }
     return {f"{_PREFIX}{key}": value for key, value in content.items()}
@@ -91,6 +94,7 @@ def decode_declaration(config: Mapping[str, Any]) -> Declaration | None:
             spent=_positive(content, "spent"),
             cap=_positive(content, "cap"),
             releases=bounded_of(content, "releases", largest=_LARGEST_RELEASES),
+            uncovered=bounded_of(content, "uncovered", smallest=0, largest=_LARGEST_RELEASES),
         )
     except PrivacyError as error:
         raise RefusalError(RefusalCode.MALFORMED, f"Privacy declaration: {error}") from None

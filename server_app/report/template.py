@@ -145,6 +145,39 @@ own test images.</p>
 <p class="card empty">The run has no configured hospital.</p>
 {% endif %}
 </section>
+{% if view.ledgers %}
+<section>
+<h2>Privacy ledgers</h2>
+<p class="note section-note">The server's mirror of every hospital's own ledger, recomputed from the declared events. \
+Spent, cap and left count by the account that binds; the three accounts beside them count this run's updates.</p>
+<div class="card scroll" tabindex="0" role="region" aria-label="Table of privacy ledgers">
+<table class="ledgers">
+<thead><tr>
+<th scope="col">Hospital</th><th scope="col">Mechanism</th><th scope="col">Protects</th>
+<th scope="col" class="number">Releases</th><th scope="col" class="number">Epsilon spent</th>
+<th scope="col" class="number">Cap</th><th scope="col" class="number">Left</th>
+<th scope="col" class="number">Linear</th><th scope="col" class="number">RDP</th><th scope="col" class="number">PLD</th>
+<th scope="col" class="number">Accuracy gained per epsilon</th><th scope="col">Status</th>
+</tr></thead>
+<tbody>
+{% for row in view.ledgers %}
+<tr{% if row.alarming %} class="worst"{% endif %}>
+<th scope="row"><bdi>{{ row.hospital }}</bdi></th>
+<td>{{ row.mechanism }}</td><td>{{ row.protects }}</td>
+<td class="number">{{ show(row.releases) }}</td>
+<td class="number">{{ show(row.spent) }}
+<span class="meter"><span style="width: {{ '%.1f' % (row.share * 100) }}%"></span></span></td>
+<td class="number">{{ show(row.cap) }}</td><td class="number">{{ show(row.left) }}</td>
+<td class="number">{{ show(row.linear) }}</td><td class="number">{{ show(row.rdp) }}</td>
+<td class="number">{{ show(row.pld) }}</td><td class="number">{{ show(row.benefit) }}</td>
+<td>{{ row.status }}</td>
+</tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+</section>
+{% endif %}
 <section>
 <h2>Participation and refusals</h2>
 <div class="grid two">

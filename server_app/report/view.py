@@ -20,6 +20,7 @@ from server_app.report.formats import (
     show_share,
 )
 from server_app.report.hospitals import NO_CLASSES, HospitalRow, RefusalRow, hospital_rows, refusal_rows
+from server_app.report.ledgers import LedgerRow, ledger_rows
 from server_app.report.order import natural_key
 from server_app.report.plots import MOST_LINES, hospital_plot, loss_plot, participation_plot, quality_plot
 from server_app.summary import HospitalSummary, RunStatus, Summary
@@ -72,6 +73,7 @@ class View:
     hospitals: list[HospitalRow]
     long_table: bool
     with_benefit: bool
+    ledgers: list[LedgerRow]
     participation: Plot
     refusals: list[RefusalRow]
     costs: list[Figure]
@@ -93,6 +95,7 @@ def build_view(summary: Summary) -> View:
         hospitals=hospital_rows(summary),
         long_table=len(hospitals) > MOST_LINES,
         with_benefit=any(hospital.benefit_per_epsilon is not None for hospital in hospitals.values()),
+        ledgers=ledger_rows(summary),
         participation=_participation(summary),
         refusals=refusal_rows(summary),
         costs=_costs(summary),

@@ -171,7 +171,9 @@ def test_records_of_a_good_answer_pass_as_they_are(tmp_path: Path) -> None:
 def test_message_that_carries_an_error_is_answered_with_a_code(tmp_path: Path) -> None:
     strange = Message(Error(7, MARKER), reply_to=make_message(RecordDict()))
 
-    reply = guarded(lambda content, context: content)(strange, make_context({}, hospital_id="north", state_dir="/dev"))
+    reply = guarded(lambda message, context: message.content)(
+        strange, make_context({}, hospital_id="north", state_dir="/dev")
+    )
 
     assert reply.error.code == SiteErrorCode.INTERNAL
 

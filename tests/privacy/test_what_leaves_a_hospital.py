@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Context, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ from tests.client_app.calls import flat_configuration, make_context, make_messag
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(secret=st.text(max_size=40).map(lambda text: f"secret-{text}-of-a-patient"))
 def test_reply_to_a_failed_task_is_a_code_and_its_fixed_sentence(tmp_path: Path, secret: str) -> None:
-    def fail(content: RecordDict, context: Any) -> RecordDict:
+    def fail(message: Message, context: Context) -> RecordDict:
         raise OSError(secret)
 
     reply = guarded(fail)(make_message(RecordDict()), make_context(flat_configuration(tmp_path), hospital_id="north"))

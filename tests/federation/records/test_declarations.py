@@ -37,6 +37,7 @@ DECLARATIONS = st.builds(
     spent=POSITIVE,
     cap=POSITIVE,
     releases=st.integers(1, 10**6),
+    uncovered=st.integers(0, 10**6),
 )
 DECLARATION = Declaration(
     mechanism="dp-sgd",
@@ -81,7 +82,7 @@ def test_declaration_with_a_part_missing_is_refused(key: str) -> None:
         ("mechanism", "masking"), ("relation", "none"), ("unit", "pixel"), ("account", "prv"),
         ("clip-norm", 0.0), ("clip-norm", -1.0), ("clip-norm", math.inf), ("delta", 0.0), ("delta", 1.0),
         ("delta", math.nan), ("spent", 0.0), ("spent", math.nan), ("spent", -3.0), ("cap", 0.0), ("cap", math.inf),
-        ("releases", 0), ("releases", 1.0), ("releases", True), ("event.noise-multiplier", 0.0),
+        ("releases", 0), ("releases", 1.0), ("releases", True), ("uncovered", -1), ("event.noise-multiplier", 0.0),
         ("event.noise-multiplier", -1.0), ("event.noise-multiplier", math.nan), ("event.noise-multiplier", "1"),
         ("event.sampling-probability", 0.0), ("event.sampling-probability", 1.1), ("event.steps", 0),
         ("event.steps", 2.5), ("event.kind", "laplace"), ("event.more", 1.0),

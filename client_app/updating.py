@@ -1,0 +1,85 @@
+"""From the received model to this hospital's update: plain training or DP-SGD, then noise on the whole if asked."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from client_app.device import pick_device
+from client_app.noise.source import NoiseSource
+from client_app.perturbation import perturb_update
+from client_app.protection import Protection
+from client_app.site import Site
+from client_app.training import train_locally
+from federation.config import Configuration, PrivacyConfig
+from federation.datasets.image_set import Dataset
+from federation.errors import SiteError, SiteErrorCode
+from federation.models import build_empty_model
+from federation.parameters import Parameters, is_finite, read_parameters, require_like, subtract, write_parameters
+from federation.records.tasks import TrainingTask
+
+
+def compute_update(
+    task: TrainingTask,
+    configuration: Configuration,
+    site: Site,
+    dataset: Dataset,
+    *,
+    protection: Protection | None,
+    noise: NoiseSource,
+) -> Parameters:
+    """Return the parameters after local training minus those received.
+
+    Under "dp-sgd" the training itself adds the noise; under "update-gaussian" nothing may leave before `protect`.
+
+    Raises:
+        SiteError: training stopped (out of memory, for example) or diverged.
+        RefusalError: the received parameters do not fit the model.
+    """
+    device = pick_device(task.plan.device)
+    model = load_model(configuration, dataset, task.parameters).to(device)
+    generator = torch.Generator().manual_seed(site.training_seed(task.seed))
+    try:
+        if protection is not None and protection.mechanism.name == "dp-sgd":
+            from client_app.dp_sgd import train_with_dp_sgd
+
+            train_with_dp_sgd(
+                model,
+                dataset.train,
+                dataset.info,
+                task.plan,
+                configuration.privacy,
+                noise_multiplier=protection.noise_multiplier,
+                noise=noise,
+                generator=generator,
+                device=device,
+            )
+        else:
+            train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
+    except RuntimeError as error:
+        raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
+    update = subtract(read_parameters(model), task.parameters)
+    if not is_finite(update):
+        raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")
+    return update
+
+
+def protect(
+    update: Parameters, privacy: PrivacyConfig, protection: Protection | None, noise: NoiseSource
+) -> Parameters:
+    """Return what may leave of `update`: clipped and noised under "update-gaussian", else as it is."""
+    if protection is None or protection.mechanism.name != "update-gaussian":
+        return update
+    return perturb_update(update, privacy=privacy, noise_multiplier=protection.noise_multiplier, noise=noise)
+
+
+def load_model(configuration: Configuration, dataset: Dataset, parameters: Parameters) -> nn.Module:
+    """Return this hospital's own model filled with the received `parameters`.
+
+    Raises:
+        RefusalError: names, shapes or dtypes differ, or a value is not finite.
+    """
+    model = build_empty_model(configuration.model, dataset.info)
+    require_like(parameters, model.state_dict())
+    write_parameters(model, parameters)
+    return model.to(memory_format=torch.channels_last)

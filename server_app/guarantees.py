@@ -1,0 +1,71 @@
+"""What a run guarantees and what it does not, in words for whoever answers for the patients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federation.config import PrivacyConfig
+from server_app.summary import HospitalSummary, LedgerSummary
+
+_WHAT_LEAVES = (
+    "Guaranteed: a hospital sends model updates, the number of its training images, the shape of its data and a digest "
+    "of its class names, accuracy and AUROC where this run asks for them, and error codes from a fixed list; no image."
+)
+_NO_NOISE = (
+    "Not guaranteed: privacy of what these reveal. This run added no noise, so no epsilon is claimed: whoever sees an "
+    "update can try to reconstruct images from it, and exact scores on few images can reveal labels."
+)
+_MEASURED = "Measured, not guaranteed: accuracy and AUROC, on the images named beside them."
+_UNITS = {"record": "one training image", "patient": "one patient", "update": "all that a hospital put into one update"}
+_RELATIONS = {
+    "add-remove": "is added or removed",
+    "zero-out": "is replaced by nothing",
+    "replace-one": "is replaced by anything else",
+}
+_NOT_BOUNDED = (
+    "Not guaranteed: the number of training images (or patients) is told as it is; error codes and the time an answer "
+    "takes are not noised; the guarantee is each hospital's own, for images that no other hospital holds. A simulation "
+    "draws its noise from a seed: its epsilon describes the method, and protects nobody."
+)
+
+
+def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, HospitalSummary]) -> list[str]:
+    """Return the sentences of a run with `privacy`, as its hospitals declared and the mirror recomputed it."""
+    if privacy.mechanism == "none":
+        return [_WHAT_LEAVES, _NO_NOISE, _MEASURED]
+    ledgers = {name: item.ledger for name, item in hospitals.items() if item.ledger is not None}
+    return [_WHAT_LEAVES, *_proven(ledgers), *_unproven(ledgers), _NOT_BOUNDED, _about_scores(), _MEASURED]
+
+
+def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
+    clean = {name: ledger for name, ledger in ledgers.items() if not ledger.uncovered}
+    kinds = sorted({(item.mechanism, item.unit, item.relation, item.delta) for item in clean.values()})
+    sentences = []
+    for mechanism, unit, relation, delta in kinds:
+        spent = max(
+            item.spent
+            for item in clean.values()
+            if (item.mechanism, item.unit, item.relation, item.delta) == (mechanism, unit, relation, delta)
+        )
+        sentences.append(
+            f"Guaranteed ({mechanism}): all updates of a hospital together are differentially private with epsilon "
+            f"{spent:.3g} and delta {delta:.3g}, when {_UNITS[unit]} {_RELATIONS[relation]}; every hospital keeps the "
+            "count in its own ledger."
+        )
+    return sentences
+
+
+def _unproven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
+    open_books = sorted(name for name, ledger in ledgers.items() if ledger.uncovered)
+    if not open_books:
+        return []
+    return [
+        f"No epsilon is claimed for {', '.join(open_books)}: the same images were also released without a mechanism."
+    ]
+
+
+def _about_scores() -> str:
+    return (
+        "Guaranteed: accuracy that a hospital tells is noised and booked in its ledger under the split it was measured "
+        "on; AUROC stays at home. One image lies in one split, so that it loses the largest of their epsilons."
+    )

@@ -1,0 +1,219 @@
+"""The server's mirror believes nothing: it recomputes, refuses contradictions, and pauses who has nothing left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.accounting.accounts import account_of
+from federation.accounting.events import Event, GaussianRelease, History, Relation, SampledGaussianRelease, Unit
+from federation.errors import RefusalCode, RefusalError
+from federation.records.declarations import Declaration
+from server_app.mirror import LedgerMirror
+from server_app.progress import Progress
+from tests.doubles import configure
+
+EVENT = GaussianRelease(noise_multiplier=24.22)
+DELTA = 1e-5
+
+
+def mirror_of(folder: Path, **privacy: Any) -> tuple[LedgerMirror, Progress]:
+    settings = {"privacy__mechanism": "update-gaussian", "privacy__delta": DELTA}
+    settings |= {f"privacy__{key}": value for key, value in privacy.items() if "__" not in key}
+    settings |= {key: value for key, value in privacy.items() if "__" in key}
+    progress = Progress()
+    return LedgerMirror(configure(folder, **settings), progress), progress
+
+
+def declare(events: list[Event], **changes: Any) -> Declaration:
+    """Return the honest declaration of the last of `events` at a hospital whose cap is 8."""
+    spent = account_of("linear").epsilon(History.of(events), DELTA)
+    declaration = Declaration(
+        mechanism="update-gaussian",
+        relation=Relation.ZERO_OUT,
+        unit=Unit.UPDATE,
+        clip_norm=1.0,
+        event=events[-1],
+        delta=DELTA,
+        account="linear",
+        spent=spent,
+        cap=8.0,
+        releases=len(events),
+    )
+    return replace(declaration, **changes)
+
+
+def test_honest_declarations_are_followed(tmp_path: Path) -> None:
+    mirror, progress = mirror_of(tmp_path)
+
+    for number in (1, 2, 3):
+        mirror.book("a", declare([EVENT] * number), examples=10)
+
+    spending = progress.spending["a"]["training"]
+    assert spending.history == History.of([EVENT] * 3)
+    assert spending.spent == pytest.approx(0.6, abs=1e-3)
+    assert (spending.cap, spending.releases) == (8.0, 3)
+    assert not mirror.is_paused("a")
+    assert Progress.model_validate_json(progress.model_dump_json()) == progress
+
+
+def test_hospital_is_paused_when_the_next_release_would_exceed_its_cap(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path)
+
+    for number in range(1, 41):
+        assert not mirror.is_paused("a")
+        mirror.book("a", declare([EVENT] * number), examples=10)
+
+    assert mirror.is_paused("a")
+    assert mirror.all_paused(["a"])
+    assert not mirror.all_paused(["a", "b"])
+    assert not mirror.all_paused([])
+
+
+def test_budget_of_the_run_pauses_before_the_cap(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path, epsilon=0.5)
+
+    mirror.book("a", declare([EVENT]), examples=10)
+    assert not mirror.is_paused("a")
+    mirror.book("a", declare([EVENT] * 2), examples=10)
+
+    assert mirror.is_paused("a")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spent": 0.1},
+        {"spent": 8.5},
+        {"releases": 1},
+        {"releases": 2, "spent": 0.39},
+    ],
+    ids=["less spent than the events cost", "more spent than the cap", "releases do not grow", "spent too little"],
+)
+def test_claim_that_contradicts_the_events_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    mirror, progress = mirror_of(tmp_path)
+    mirror.book("a", declare([EVENT]), examples=10)
+    before = progress.spending["a"]["training"].model_copy(deep=True)
+
+    with pytest.raises(RefusalError) as error:
+        mirror.book("a", declare([EVENT] * 2, **changes), examples=10)
+
+    assert error.value.code is RefusalCode.BUDGET_CONTRADICTION
+    assert progress.spending["a"]["training"] == before.model_copy(update={"refused": 1})
+
+
+def test_total_that_falls_below_an_earlier_one_is_refused(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path)
+    mirror.book("a", declare([EVENT], spent=5.0, releases=30), examples=10)
+
+    with pytest.raises(RefusalError, match="as before"):
+        mirror.book("a", declare([EVENT] * 2, spent=1.0, releases=31), examples=10)
+    with pytest.raises(RefusalError, match="releases known"):
+        mirror.book("a", declare([EVENT] * 2, spent=5.2, releases=30), examples=10)
+
+
+def test_ledger_that_forgets_uncovered_releases_is_refused(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path)
+    mirror.book("a", declare([EVENT], uncovered=2), examples=10)
+
+    with pytest.raises(RefusalError) as error:
+        mirror.book("a", declare([EVENT] * 2), examples=10)
+
+    assert error.value.code is RefusalCode.BUDGET_CONTRADICTION
+
+
+@pytest.mark.parametrize(
+    ("privacy", "changes"),
+    [
+        ({}, None),
+        ({}, {"mechanism": "none"}),
+        ({}, {"mechanism": "dp-sgd"}),
+        ({}, {"delta": 1e-4}),
+        ({}, {"clip_norm": 2.0}),
+        ({"relation": "replace-one"}, {}),
+        ({"noise_multiplier": 30.0}, {}),
+        ({}, {"event": SampledGaussianRelease(noise_multiplier=50.0, sampling_probability=0.1, steps=1)}),
+        ({"mechanism": "none"}, {}),
+    ],
+    ids=["nothing declared", "none", "other mechanism", "larger delta", "other clip norm", "other relation",
+         "less noise than asked", "event of another mechanism", "not asked for"],
+)  # fmt: skip
+def test_declaration_weaker_than_the_plan_is_refused(
+    tmp_path: Path, privacy: dict[str, Any], changes: dict[str, Any] | None
+) -> None:
+    mirror, progress = mirror_of(tmp_path, **privacy)
+    declaration = None if changes is None else declare([EVENT], **changes)
+
+    with pytest.raises(RefusalError) as error:
+        mirror.book("a", declaration, examples=10)
+
+    assert error.value.code is RefusalCode.PRIVACY_MISMATCH
+    assert progress.spending["a"]["training"].history == History()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"sampling_probability": 0.05}, "sampling probability"),
+        ({"steps": 1}, "steps"),
+        ({"noise_multiplier": 0.9}, "noise multiplier"),
+    ],
+)
+def test_dp_sgd_that_understates_its_sampling_is_refused(tmp_path: Path, changes: dict[str, Any], match: str) -> None:
+    settings = {"mechanism": "dp-sgd", "noise_multiplier": 1.0, "training__batch_size": 10, "training__local_epochs": 2}
+    mirror, _ = mirror_of(tmp_path, **settings)
+    honest = SampledGaussianRelease(noise_multiplier=1.0, sampling_probability=0.1, steps=20)
+    common = {
+        "mechanism": "dp-sgd", "relation": Relation.ADD_REMOVE, "unit": Unit.RECORD, "account": "rdp", "spent": 7.9,
+    }  # fmt: skip
+
+    with pytest.raises(RefusalError, match=match):
+        mirror.book("a", declare([EVENT], event=replace(honest, **changes), **common), examples=100)
+    mirror.book("a", declare([EVENT], event=honest, **common), examples=100)
+
+
+def test_unit_other_than_planned_is_refused(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path, mechanism="dp-sgd", unit="patient", training__batch_size=10)
+    event = SampledGaussianRelease(noise_multiplier=1.0, sampling_probability=0.1, steps=10)
+    record = declare(
+        [EVENT], mechanism="dp-sgd", relation=Relation.ADD_REMOVE, unit=Unit.RECORD, event=event, account="rdp",
+        spent=7.0,
+    )  # fmt: skip
+
+    with pytest.raises(RefusalError, match="unit patient"):
+        mirror.book("a", record, examples=100)
+
+
+def test_scores_are_booked_apart_and_never_pause(tmp_path: Path) -> None:
+    mirror, progress = mirror_of(tmp_path, epsilon=1.0)
+    metrics = declare([EVENT], mechanism="metrics", unit=Unit.RECORD, relation=Relation.ADD_REMOVE)
+
+    for number in range(1, 7):
+        mirror.book(
+            "a", replace(metrics, spent=0.2001 * number, releases=number), examples=10, split="validation"
+        )  # fmt: skip
+
+    assert progress.spending["a"]["validation"].history.releases == 6
+    assert "training" not in progress.spending["a"]
+    assert not mirror.is_paused("a")
+
+
+def test_hospital_that_says_it_has_nothing_left_is_paused(tmp_path: Path) -> None:
+    mirror, _ = mirror_of(tmp_path)
+
+    mirror.pause("a")
+
+    assert mirror.is_paused("a")
+
+
+def test_uncovered_run_books_uncovered_answers(tmp_path: Path) -> None:
+    mirror, progress = mirror_of(tmp_path, mechanism="none")
+
+    mirror.book("a", None, examples=10)
+    mirror.book("a", None, examples=10)
+
+    assert progress.spending["a"]["training"].uncovered == 2
+    assert not mirror.is_paused("a")
