@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import struct
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +109,16 @@ class Anchor:
             return None
         _, turn, seq, ledger_id, digest = _SLOT.unpack(packed)
         return turn, Position(ledger_id=ledger_id, seq=seq, digest=digest)
+
+
+def read_position(path: Path, *, key: bytes, hospital_id: str) -> Position:
+    """Return what the anchor at `path` says, without writing to it.
+
+    Raises:
+        LedgerError: the file is missing or unreadable, or no slot is of this hospital and key.
+    """
+    with closing(Anchor(path, key=key, hospital_id=hospital_id, writable=False)) as anchor:
+        return anchor.position
 
 
 def _pack(turn: int, position: Position, *, key: bytes, domain: bytes) -> bytes:

@@ -45,7 +45,9 @@ class Audit:
     last: Row | None = None
 
 
-def audit_rows(rows: Iterable[Row], *, hospital_id: str, key: bytes | None, anchor: Position | None) -> Audit:
+def audit_rows(
+    rows: Iterable[Row], *, hospital_id: str, key: bytes | None = None, anchor: Position | None = None
+) -> Audit:
     """Return what reading `rows` shows.
 
     Guarantee: of a ledger whose last row the anchor names, any row that was altered, dropped, moved or inserted is a

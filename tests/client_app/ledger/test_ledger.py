@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.client_app.ledger.place import FIFTH, MECHANISM, Place, request
 DP_SGD = Mechanism(name="dp-sgd", relation=Relation.ADD_REMOVE, unit=Unit.RECORD, clip_norm=1.0)
 
 
-def release(ledger: Ledger, message: str, **changes: object) -> None:
+def release(ledger: Ledger, message: str, **changes: Any) -> None:
     ledger.commit(ledger.reserve(request(message, **changes)))
 
 
@@ -201,7 +202,7 @@ def test_reservation_that_was_taken_up_stays_spent_when_cancelled(place: Place) 
         {"mechanism": Mechanism(name="update-gaussian", relation=Relation.REPLACE_ONE, unit=Unit.UPDATE, clip_norm=1)},
     ],
 )
-def test_reservation_is_not_taken_up_for_another_release(place: Place, changes: dict[str, object]) -> None:
+def test_reservation_is_not_taken_up_for_another_release(place: Place, changes: dict[str, Any]) -> None:
     with place.open() as ledger:
         ledger.reserve(request("m1"))
 
@@ -311,7 +312,7 @@ def test_reservation_row_carries_everything_that_it_was_decided_on(place: Place)
         ({"event": None, "mechanism": MECHANISM}, LedgerError, "Expected an event exactly where"),
     ],
 )
-def test_impossible_request_is_refused_at_once(changes: dict[str, object], error: type[Exception], text: str) -> None:
+def test_impossible_request_is_refused_at_once(changes: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         request(**changes)
 
