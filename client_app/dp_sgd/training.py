@@ -39,10 +39,11 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
 
     Guarantee: the trained parameters are (epsilon, delta)-differentially private for every pair that
     `federation.accounting` computes from the returned event, under the add-or-remove relation: the neighbouring data
-    set has one unit more. The unit is one image under `privacy.unit = "record"`; under `"patient"` it is all images of
-    one patient, of which at most `privacy.images_per_patient` enter a step.
+    set has one unit more, while event and divisor stay what they are. The unit is one image under `privacy.unit =
+    "record"`; under `"patient"` it is all images of one patient, of which at most `privacy.images_per_patient` enter a
+    step.
 
-    Not guaranteed: that the number of units stays secret (the event tells it, and accounting takes it as public); that
+    Not guaranteed: that the number of units stays secret: event and divisor tell it, so it counts as public; that
     an error code tells nothing: whether a gradient is NaN depends on the images, and TRAINING_FAILED says so without
     noise; secrecy against someone who knows the state of `noise` or of `generator`, or who measures how long training
     takes, which follows the private sizes of the samples; exact arithmetic: sums in float32 may exceed the clip norm by
