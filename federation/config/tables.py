@@ -23,11 +23,12 @@ class DataConfig(Table):
     name: str = Field(
         "phantom",
         description="`phantom` (built in), a 2-D MedMNIST name such as `pneumoniamnist`, `folder` (one subfolder per "
-        "class with PNG or JPEG files) or `npz` (MedMNIST layout, or `images` and `labels`).",
+        "class with PNG or JPEG files), `npz` (MedMNIST layout, or `images` and `labels`) or `adult` (a table: the UCI "
+        "census files or one CSV file with their columns; for the model `mlp`).",
     )
     root: str = Field(
         "",
-        description="Absolute folder (or NPZ file) with the data. Empty: MedMNIST is downloaded by the medmnist "
+        description="Absolute folder (or NPZ or CSV file) with the data. Empty: MedMNIST is downloaded by the medmnist "
         "package into its own folder. A deployed hospital reads the `data-root` of its node configuration instead.",
     )
     partition: Literal["iid", "dirichlet", "classes", "quantity", "by-file"] = Field(

@@ -25,7 +25,7 @@ def load_dataset(data: DataConfig, *, seed: int) -> Dataset:
 
     Args:
         data: what to load and from where.
-        seed: decides the phantom images, and the split of data that bring none of their own.
+        seed: decides the phantom images, and the split of data that brings none of its own.
 
     Raises:
         ConfigurationError: `data.name` is unknown (the nearest known one is named), or `data.root` does not serve.

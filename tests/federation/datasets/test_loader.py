@@ -11,8 +11,8 @@ from federation.errors import ConfigurationError
 
 
 def test_every_kind_of_data_has_a_name():
-    assert {"phantom", "folder", "npz", "pneumoniamnist", "organsmnist"} <= set(dataset_names())
-    assert len(dataset_names()) == 15
+    assert {"phantom", "folder", "npz", "adult", "pneumoniamnist", "organsmnist"} <= set(dataset_names())
+    assert len(dataset_names()) == 16
 
 
 @pytest.mark.parametrize(
