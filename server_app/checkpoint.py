@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import safetensors.torch
@@ -22,6 +22,7 @@ from federation.parameters import Parameters, digest
 from server_app.progress import Progress
 
 _FORMAT = "aegis-checkpoint-1"
+_STATE = "server-optimizer/"
 _MAY_CHANGE = frozenset(
     {
         "run.resume",
@@ -41,6 +42,7 @@ _MAY_CHANGE = frozenset(
         "aggregation.give-up-s",
         "aggregation.min-updates",
         "aggregation.max-empty-rounds",
+        "aggregation.server-learning-rate",
         "training.learning-rate",
         "training.learning-rate-decay",
         "data.root",
@@ -56,11 +58,13 @@ class Checkpoint:
     Attributes:
         parameters: of the model.
         progress: counters and curve.
+        optimizer_state: of the server optimizer; empty for plain averaging.
         changed: keys that may change and did since the checkpoint was written, with both values; for the event log.
     """
 
     parameters: Parameters
     progress: Progress
+    optimizer_state: Parameters = field(default_factory=dict)
     changed: tuple[str, ...] = ()
 
 
@@ -77,12 +81,14 @@ class CheckpointStore:
         metadata = {
             "format": _FORMAT,
             "names": json.dumps(list(checkpoint.parameters)),
+            "optimizer-names": json.dumps(list(checkpoint.optimizer_state)),
             "configuration": json.dumps(flatten(self._configuration)),
             "progress": checkpoint.progress.model_dump_json(),
         }
-        metadata["digest"] = _digest_all(checkpoint.parameters, metadata)
+        tensors = checkpoint.parameters | _prefixed(checkpoint.optimizer_state)
+        metadata["digest"] = _digest_all(tensors, metadata)
         path = self._folder / f"version-{checkpoint.progress.model_version:08d}.safetensors"
-        write_durably(path, safetensors.torch.save(checkpoint.parameters, metadata))
+        write_durably(path, safetensors.torch.save(tensors, metadata))
         for old in self._paths()[: -self._configuration.run.keep_checkpoints]:
             old.unlink()
 
@@ -95,14 +101,15 @@ class CheckpointStore:
         paths = self._paths()
         if not paths:
             raise CheckpointError(f"Expected a checkpoint in {self._folder}, found none: start without run.resume.")
-        parameters, metadata = _read(paths[-1])
-        if metadata.get("format") != _FORMAT or metadata.get("digest") != _digest_all(parameters, metadata):
+        parameters, state, metadata = _read(paths[-1])
+        found = _digest_all(parameters | _prefixed(state), metadata)
+        if metadata.get("format") != _FORMAT or metadata.get("digest") != found:
             raise CheckpointError(
                 f"{paths[-1]} is damaged: content and digest differ. Delete it to resume from the one before."
             )
         changed = self._compare(json.loads(metadata["configuration"]))
         progress = Progress.model_validate_json(metadata["progress"])
-        return Checkpoint(parameters=parameters, progress=progress, changed=changed)
+        return Checkpoint(parameters=parameters, progress=progress, optimizer_state=state, changed=changed)
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("version-*.safetensors"))
@@ -120,17 +127,24 @@ class CheckpointStore:
         return tuple(text for key, text in changed.items() if key != "run.resume")
 
 
-def _digest_all(parameters: Parameters, metadata: Mapping[str, str]) -> str:
-    """Return the sha256 of the parameters and of everything else the file says: damaged progress is damage, too."""
+def _prefixed(state: Parameters) -> Parameters:
+    """Return the optimizer's tensors under names that no parameter has."""
+    return {f"{_STATE}{name}": value for name, value in state.items()}
+
+
+def _digest_all(tensors: Parameters, metadata: Mapping[str, str]) -> str:
+    """Return the sha256 of all tensors and of everything else the file says: damaged progress is damage, too."""
     rest = {key: value for key, value in metadata.items() if key != "digest"}
-    return hashlib.sha256((digest(parameters) + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
+    return hashlib.sha256((digest(tensors) + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
 
 
-def _read(path: Path) -> tuple[Parameters, dict[str, str]]:
+def _read(path: Path) -> tuple[Parameters, Parameters, dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             names: list[str] = json.loads(metadata["names"])
-            return {name: file.get_tensor(name) for name in names}, metadata
+            state_names: list[str] = json.loads(metadata["optimizer-names"])
+            parameters = {name: file.get_tensor(name) for name in names}
+            return parameters, {name: file.get_tensor(f"{_STATE}{name}") for name in state_names}, metadata
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}. Delete it to resume from the one before.") from None

@@ -195,7 +195,10 @@ class Engine:
 
     def _save(self) -> None:
         self._mail.note_totals()
-        self._store.save(Checkpoint(parameters=self._model.parameters, progress=self._progress))
+        model = self._model
+        self._store.save(
+            Checkpoint(parameters=model.parameters, progress=self._progress, optimizer_state=model.optimizer_state)
+        )
 
     def _record_application(self, updates: list[Update], factors: list[float], base: int) -> None:
         total = sum(factors)

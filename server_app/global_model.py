@@ -7,14 +7,31 @@ from collections.abc import Sequence
 from federation.errors import RunFailedError
 from federation.parameters import Parameters, is_finite
 from federation.records.tensors import EncodedParameters, encode_parameters
+from server_app.aggregation.server_optimizer import Averaging, ServerOptimizer
 
 
 class GlobalModel:
     """Parameters at a version; the encoded broadcast of a version is made once."""
 
-    def __init__(self, parameters: Parameters, version: int) -> None:
-        """Take over `parameters` at `version`."""
+    def __init__(
+        self,
+        parameters: Parameters,
+        version: int,
+        *,
+        optimizer: ServerOptimizer | None = None,
+        optimizer_state: Parameters | None = None,
+    ) -> None:
+        """Take over `parameters` at `version`.
+
+        Args:
+            parameters: of the model.
+            version: their number.
+            optimizer: how updates become the next version; plain averaging if none is given.
+            optimizer_state: its state at `version`; that of a fresh start if none is given.
+        """
+        self._optimizer = optimizer or Averaging()
         self.parameters = parameters
+        self.optimizer_state = self._optimizer.begin(parameters) if optimizer_state is None else optimizer_state
         self.version = version
         self._broadcast: EncodedParameters | None = None
 
@@ -25,22 +42,18 @@ class GlobalModel:
         return self._broadcast
 
     def apply(self, updates: Sequence[Parameters], weights: Sequence[float]) -> None:
-        """Add the weighted mean of `updates` and go to the next version.
+        """Let the optimizer move the model by the weighted mean of `updates`, and go to the next version.
 
         Updates are added in the order given, so that the same updates give the same bits in every engine.
 
         Raises:
             RunFailedError: the result is not finite; the model is left as it was.
         """
-        total = sum(weights)
-        moved = {name: value.clone() for name, value in self.parameters.items()}
-        for update, weight in zip(updates, weights, strict=True):
-            for name, value in moved.items():
-                value.add_(update[name], alpha=weight / total)
-        if not is_finite(moved):
+        moved, state = self._optimizer.step(self.parameters, self.optimizer_state, updates, weights)
+        if not (is_finite(moved) and is_finite(state)):
             raise RunFailedError(
                 f"Version {self.version + 1} is not finite: the run diverged. Lower training.learning-rate and resume."
             )
-        self.parameters = moved
+        self.parameters, self.optimizer_state = moved, state
         self.version += 1
         self._broadcast = None

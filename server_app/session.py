@@ -16,6 +16,7 @@ from federation.errors import (
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like
 from server_app.aggregation.fedavg import FedAvg
+from server_app.aggregation.server_optimizer import make_server_optimizer
 from server_app.central_evaluation import CentralEvaluator
 from server_app.checkpoint import Checkpoint, CheckpointStore
 from server_app.clock import Clock
@@ -137,10 +138,17 @@ class Session:
         info = shape.as_info(self._configuration.data.name)
         network = build_model(self._configuration.model, info, seed=self._configuration.run.seed)
         parameters = read_parameters(network)
+        optimizer = make_server_optimizer(self._configuration.aggregation)
         if checkpoint is None:
-            return GlobalModel(parameters, version=0)
+            return GlobalModel(parameters, version=0, optimizer=optimizer)
         require_like(checkpoint.parameters, parameters)
-        return GlobalModel(checkpoint.parameters, version=checkpoint.progress.model_version)
+        require_like(checkpoint.optimizer_state, optimizer.begin(parameters))
+        return GlobalModel(
+            checkpoint.parameters,
+            version=checkpoint.progress.model_version,
+            optimizer=optimizer,
+            optimizer_state=checkpoint.optimizer_state,
+        )
 
     def _require_contributions(self) -> None:
         paused = {name for name in self._progress.contributions if self._is_paused(name)}

@@ -133,6 +133,21 @@ class AggregationConfig(Table):
     weighting: Literal["examples", "uniform", "sqrt"] = Field(
         "examples", description="Size factor of an update: number of training images, 1, or its square root."
     )
+    server_optimizer: Literal["average", "momentum", "adam"] = Field(
+        "average",
+        description="What moves the model by the mean update: `average` adds it (FedAvg); `momentum`: FedAvgM; `adam`: "
+        "FedAdam.",
+    )
+    server_learning_rate: float = Field(
+        1.0, gt=0, le=1e6, description="Server learning rate; `adam` usually wants 0.01 to 0.1."
+    )
+    server_momentum: float = Field(
+        0.9, ge=0, lt=1, description="Momentum of `momentum`, and beta1 of `adam`; ignored by `average`."
+    )
+    server_beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the second moment of `adam`.")
+    server_adaptivity: float = Field(
+        1e-3, gt=0, le=1e6, description="Tau of `adam`: added to the root of the second moment; larger adapts less."
+    )
     deadline_s: float = Field(0.0, ge=0, description="Longest round in seconds; 0 waits for every sampled hospital.")
     min_updates: int = Field(1, ge=1, description="Fewest accepted updates that make a new version.")
     give_up_s: float = Field(
