@@ -217,7 +217,7 @@ def _deployed(node: Mapping[str, object], policy: SitePolicy | None, data: DataC
 
 
 def default_state_dir() -> Path:
-    """Return where a deployed hospital's log lies when its node configuration does not say."""
+    """Return where the log lies of a hospital whose node configuration or policy cannot be used."""
     return Path.home() / ".aegis"
 
 

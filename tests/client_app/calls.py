@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
@@ -14,6 +15,7 @@ from federation.config import Configuration, flatten
 from federation.datasets.image_set import ImageSet
 
 NODE_ID = 2
+MECHANISMS = ["none", "dp-sgd", "update-gaussian"]
 
 
 def flat_configuration(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -33,11 +35,48 @@ def make_context(flat: dict[str, Any], **node_config: Any) -> Context:
     return Context(run_id=1, node_id=NODE_ID, node_config=node, state=RecordDict(), run_config=flat)
 
 
-def make_message(content: RecordDict, kind: str = "train") -> Message:
+def deployed_node(folder: Path, **tables: Any) -> dict[str, Any]:
+    """Write `site.toml` of hospital "north" into `folder`, and return its node configuration for `make_context`.
+
+    The policy allows everything unless `tables` say otherwise; `privacy={"max-epsilon": 1.0}` changes that key of
+    that table, and `hospital_id="south"` a key outside of tables. Its state, keys and data lie below `folder`.
+    """
+    policy: dict[str, Any] = {
+        "hospital-id": "north",
+        "state-dir": str(folder / "state"),
+        "keys-dir": str(folder / "keys"),
+        "data": {"id": "scans", "name": "npz", "root": str(folder / "own.npz")},
+        "privacy": {"mechanisms": MECHANISMS, "max-epsilon": 100.0, "max-delta": 0.1},
+        "models": {"allowed": ["cnn", "mlp", "resnet18"]},
+        "evaluation": {"metrics": "exact"},
+    }
+    for name, value in tables.items():
+        known = policy.get(key := name.replace("_", "-"), {})
+        policy[key] = known | value if isinstance(value, dict) else value
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "site.toml"
+    path.write_text(tomli_w.dumps(policy), encoding="utf-8")
+    return {"site_policy": str(path)}
+
+
+def save_own_images(folder: Path, *, count: int = 60, given_split: bool = False, classes: int = 3) -> Path:
+    """Write random images with `count` labels to `folder / "own.npz"`, as a pool or with a split of their own."""
+    stream = np.random.default_rng(0)
+    sizes = {"train": count, "val": count // 3, "test": count // 3} if given_split else {"": count}
+    arrays: dict[str, Any] = {}
+    for split, size in sizes.items():
+        prefix = f"{split}_" if split else ""
+        arrays[f"{prefix}images"] = stream.integers(0, 256, (size, 8, 8), dtype=np.uint8)
+        arrays[f"{prefix}labels"] = np.arange(size) % classes
+    np.savez(folder / "own.npz", **arrays)
+    return folder / "own.npz"
+
+
+def make_message(content: RecordDict, kind: str = "train", *, message_id: str = "message-1") -> Message:
     """Return an instruction of the server."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     message = Message(content, dst_node_id=NODE_ID, message_type=kind)
-    message.metadata.__dict__["_message_id"] = "message-1"
+    message.metadata.__dict__["_message_id"] = message_id
     return message
 
 

@@ -31,7 +31,7 @@ from federation.errors import (
     SiteError,
     SiteErrorCode,
 )
-from tests.client_app.calls import flat_configuration, make_context, make_message, wire_bytes
+from tests.client_app.calls import deployed_node, flat_configuration, make_context, make_message, wire_bytes
 
 MARKER = "patient-4711-Mustermann"
 
@@ -103,8 +103,8 @@ FAILURES |= {
 
 
 def answer(folder: Path, behaviour: Callable[[], Any], **node_config: Any) -> Message:
-    """Return what a deployed hospital answers when its handler does `behaviour`."""
-    node = node_config or {"hospital_id": "north", "state_dir": str(folder / "state")}
+    """Return what a site answers when its handler does `behaviour`, a deployed hospital unless the node says more."""
+    node = node_config or deployed_node(folder)
     return guarded(lambda content, context: behaviour())(
         make_message(RecordDict()), make_context(flat_configuration(folder), **node)
     )
@@ -171,9 +171,7 @@ def test_records_of_a_good_answer_pass_as_they_are(tmp_path: Path) -> None:
 def test_message_that_carries_an_error_is_answered_with_a_code(tmp_path: Path) -> None:
     strange = Message(Error(7, MARKER), reply_to=make_message(RecordDict()))
 
-    reply = guarded(lambda message, context: message.content)(
-        strange, make_context({}, hospital_id="north", state_dir="/dev")
-    )
+    reply = guarded(lambda message, context: message.content)(strange, make_context({}, **deployed_node(tmp_path)))
 
     assert reply.error.code == SiteErrorCode.INTERNAL
 
@@ -182,7 +180,7 @@ def test_boundary_holds_inside_a_real_client_app(tmp_path: Path) -> None:
     app = ClientApp()
     app.train()(guarded(lambda content, context: reading_a_path()))  # type: ignore[arg-type, return-value]
 
-    context = make_context(flat_configuration(tmp_path), hospital_id="north", state_dir=str(tmp_path / "state"))
+    context = make_context(flat_configuration(tmp_path), **deployed_node(tmp_path))
     reply = app(make_message(RecordDict()), context)
 
     assert reply.error.code == SiteErrorCode.INTERNAL
@@ -260,12 +258,18 @@ def test_finished_task_is_logged_with_its_fields(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-UNWRITABLE = ["a file in its place", "null byte", "lone surrogate"]
-
-
-@pytest.mark.parametrize("kind", UNWRITABLE)
+@pytest.mark.parametrize(
+    ("kind", "deployed"),
+    [
+        ("a file in its place", False),
+        ("a file in its place", True),
+        ("null byte", False),
+        ("null byte", True),
+        ("lone surrogate", False),  # No TOML file can hold one.
+    ],
+)
 def test_log_that_cannot_be_written_costs_a_warning_and_not_the_reply(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, deployed: bool
 ) -> None:
     (tmp_path / "file").write_text("")
     folder = {
@@ -273,8 +277,10 @@ def test_log_that_cannot_be_written_costs_a_warning_and_not_the_reply(
         "null byte": "/tmp/a\0b",
         "lone surrogate": "/tmp/\ud800",
     }[kind]
+    simulated = {"partition_id": 0, "num_partitions": 1, "hospital_id": "north", "state_dir": folder}
+    node = deployed_node(tmp_path, state_dir=folder) if deployed else simulated
 
-    reply = answer(tmp_path, raising(ValueError(MARKER)), hospital_id="north", state_dir=folder)
+    reply = answer(tmp_path, raising(ValueError(MARKER)), **node)
 
     assert reply.error.code == SiteErrorCode.INTERNAL
     assert "cannot be written" in caplog.text
@@ -282,23 +288,44 @@ def test_log_that_cannot_be_written_costs_a_warning_and_not_the_reply(
 
 
 def test_full_disk_does_not_break_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    node, original = deployed_node(tmp_path), Path.open
 
-    monkeypatch.setattr(Path, "open", fail)
+    def fail_to_append(path: Path, mode: str = "r", **options: Any) -> Any:
+        if mode == "a":
+            raise OSError(28, "No space left on device")
+        return original(path, mode, **options)
 
-    assert answer(tmp_path, raising(DataError(MARKER))).error.code == SiteErrorCode.DATA_UNAVAILABLE
+    monkeypatch.setattr(Path, "open", fail_to_append)
+
+    reply = answer(tmp_path, raising(DataError(MARKER)), **node)
+
+    assert reply.error.code == SiteErrorCode.DATA_UNAVAILABLE
+    assert (tmp_path / "state" / "north.log").read_bytes() == b""
 
 
 @pytest.mark.parametrize(
-    ("node_config", "settings"),
-    [({"hospital_id": "../../etc"}, {}), ({"state_dir": "/nowhere"}, {}), ({"hospital_id": "north"}, {"no__such": 1})],
+    ("node_config", "policy", "settings"),
+    [
+        ({"hospital_id": "../../etc"}, None, {}),
+        ({"state_dir": "/nowhere"}, None, {}),
+        ({"hospital_id": "north"}, None, {"no__such": 1}),
+        ({"site_policy": "/nowhere/site.toml"}, None, {}),
+        ({"hospital_id": "south"}, {}, {}),
+        ({}, {"hospital_id": "../../etc"}, {}),
+        ({}, {"surprise": 1}, {}),
+        ({}, {}, {"no__such": 1}),
+    ],
 )
 def test_misconfigured_site_is_answered_and_logged_under_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node_config: dict[str, Any], settings: dict[str, Any]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    node_config: dict[str, Any],
+    policy: dict[str, Any] | None,
+    settings: dict[str, Any],
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    context = make_context(flat_configuration(tmp_path, **settings), **node_config)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    node = node_config if policy is None else deployed_node(tmp_path, **policy) | node_config
+    context = make_context(flat_configuration(tmp_path, **settings), **node)
 
     reply = guarded(lambda content, _: raising(ValueError(MARKER))())(  # type: ignore[arg-type, return-value]
         make_message(RecordDict()), context
@@ -307,5 +334,5 @@ def test_misconfigured_site_is_answered_and_logged_under_no_name(
     assert reply.error.code == SiteErrorCode.INTERNAL
     assert MARKER.encode() not in wire_bytes(reply)
     (log,) = tmp_path.rglob("*.log")
-    assert log.name == "unidentified.log"
+    assert log == tmp_path / "home" / ".aegis" / "unidentified.log"
     assert MARKER in log.read_text()

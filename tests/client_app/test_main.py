@@ -34,7 +34,14 @@ from federation.records.answers import (
 )
 from federation.records.tasks import encode_evaluation_task, encode_query, encode_training_task
 from federation.records.tensors import encode_parameters
-from tests.client_app.calls import flat_configuration, make_context, make_message, wire_bytes
+from tests.client_app.calls import (
+    deployed_node,
+    flat_configuration,
+    make_context,
+    make_message,
+    save_own_images,
+    wire_bytes,
+)
 
 SITE = {"partition_id": 1, "num_partitions": 2}
 
@@ -61,11 +68,13 @@ class Desk:
     def query(self) -> Message:
         return main.app(make_message(encode_query("demo"), "query"), self.context)
 
-    def train(self, parameters: Parameters, *, seed: int = 7, **plan: Any) -> Message:
+    def train(
+        self, parameters: Parameters, *, seed: int = 7, message_id: str = "message-1", **plan: Any
+    ) -> Message:  # fmt: skip
         settings = TrainingConfig(**{"device": "cpu", "batch_size": 8, **plan})
         arrays = encode_parameters(parameters)
         content = encode_training_task(arrays, model_version=3, plan=settings, seed=seed, run="demo")
-        return main.app(make_message(content, "train"), self.context)
+        return main.app(make_message(content, "train", message_id=message_id), self.context)
 
     def evaluate(self, parameters: Parameters, split: str = "validation") -> Message:
         content = encode_evaluation_task(encode_parameters(parameters), model_version=3, split=split, run="demo")
@@ -279,9 +288,8 @@ def test_absent_device_is_a_configuration_error(desk: Desk, monkeypatch: pytest.
 def test_missing_data_are_a_code_and_their_path_stays_at_the_hospital(tmp_path: Path, name: str, kind: str) -> None:
     desk = Desk(tmp_path)
     parameters = desk.build()
-    root, state = tmp_path / "secret-ward", tmp_path / "state"
-    flat = flat_configuration(tmp_path, data__name=name)
-    desk.context = make_context(flat, hospital_id="north", data_root=str(root), state_dir=str(state))
+    node = deployed_node(tmp_path, data={"name": name, "root": str(tmp_path / "secret-ward")})
+    desk.context = make_context(flat_configuration(tmp_path), **node)
 
     reply = {
         "query": desk.query, "train": lambda: desk.train(parameters), "evaluate": lambda: desk.evaluate(parameters)
@@ -289,30 +297,21 @@ def test_missing_data_are_a_code_and_their_path_stays_at_the_hospital(tmp_path: 
 
     assert reply.error.code == SiteErrorCode.DATA_UNAVAILABLE
     assert b"secret-ward" not in wire_bytes(reply)
-    assert "secret-ward" in (state / "north.log").read_text()
+    assert "secret-ward" in (tmp_path / "state" / "north.log").read_text()
 
 
-def test_deployed_hospital_enrols_and_trains_on_its_own_file_with_its_own_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "own.npz",
-        images=stream.integers(0, 256, (60, 28, 28), dtype=np.uint8),
-        labels=np.arange(60) % 3,
-    )
+def test_deployed_hospital_enrols_and_trains_on_its_own_file_with_its_own_seed(tmp_path: Path) -> None:
+    own = {"name": "npz", "root": str(save_own_images(tmp_path))}
     desk = Desk(tmp_path)
-    desk.context = make_context(
-        flat_configuration(tmp_path, data__name="npz"),
-        hospital_id="north", data_root=str(tmp_path / "own.npz"), state_dir=str(tmp_path / "state"),
-    )  # fmt: skip
+    desk.context = make_context(flat_configuration(tmp_path, data__name="folder"), **deployed_node(tmp_path))
 
     enrolment = decode_enrolment(desk.query().content)
-    site_data = sites.load_own_folder(
-        parse_configuration(desk.context.run_config).data.model_copy(update={"root": str(tmp_path / "own.npz")}), seed=0
-    )
+    site_data = sites.load_own_folder(desk.configuration.data.model_copy(update=own), seed=0)
     model = read_parameters(build_model(desk.configuration.model, site_data.info, seed=0))
-    updates = [decode_model_update(desk.train(model, seed=7).content).update for _ in range(2)]
+    updates = [
+        decode_model_update(desk.train(model, seed=7, message_id=message_id).content).update
+        for message_id in ("first", "second")
+    ]
 
     assert (enrolment.hospital_id, enrolment.examples) == ("north", len(site_data.train))
     assert not all(torch.equal(updates[0][name], updates[1][name]) for name in model)

@@ -13,7 +13,7 @@ from client_app.site import DeployedHospital, SimulatedSite, identify_site
 from federation.config import parse_configuration
 from federation.datasets.sites import load_site
 from federation.errors import ConfigurationError, SiteError, SiteErrorCode
-from tests.client_app.calls import flat_configuration, make_context
+from tests.client_app.calls import deployed_node, flat_configuration, make_context
 
 
 def identify(folder: Path, settings: dict[str, Any] | None = None, **node_config: Any) -> Any:
@@ -52,30 +52,64 @@ def test_simulated_site_loads_its_share(tmp_path: Path) -> None:
     assert not np.array_equal(found.train.images[:10], other.train.images[:10])
 
 
-def test_name_without_partition_makes_a_deployed_hospital(tmp_path: Path) -> None:
-    site = identify(tmp_path, hospital_id="north", data_root="/data", state_dir="/state")
+def test_policy_without_partition_makes_a_deployed_hospital(tmp_path: Path) -> None:
+    site = identify(tmp_path, **deployed_node(tmp_path))
 
     assert isinstance(site, DeployedHospital)
-    assert (site.hospital_id, site.data.root, site.state_dir) == ("north", "/data", Path("/state"))
+    assert (site.hospital_id, site.data.name, site.data.root) == ("north", "npz", str(tmp_path / "own.npz"))
+    assert (site.state_dir, site.keys_dir, site.data_set) == (tmp_path / "state", tmp_path / "keys", "scans")
 
 
-def test_deployed_hospital_keeps_its_state_at_home_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_node_configuration_may_repeat_what_the_policy_says(tmp_path: Path) -> None:
+    node = deployed_node(tmp_path)
+    same = {"hospital_id": "north", "data_root": str(tmp_path / "own.npz"), "state_dir": str(tmp_path / "state")}
 
-    assert identify(tmp_path, hospital_id="north").state_dir == tmp_path / ".aegis"
+    assert identify(tmp_path, **node | same) == identify(tmp_path, **deployed_node(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["hospital_id", "data_root", "state_dir"])
+@pytest.mark.parametrize("value", ["other", "/other", "", 5, True])
+def test_node_configuration_that_contradicts_the_policy_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(SiteError, match="to agree with the policy") as refused:
+        identify(tmp_path, **deployed_node(tmp_path) | {key: value})
+
+    assert refused.value.code is SiteErrorCode.CONFIGURATION
+
+
+@pytest.mark.parametrize("node", [{}, {"hospital_id": "north"}, {"data_root": "/data", "state_dir": "/state"}])
+def test_deployed_hospital_without_a_policy_is_refused(tmp_path: Path, node: dict[str, Any]) -> None:
+    with pytest.raises(SiteError, match="Expected site-policy") as refused:
+        identify(tmp_path, **node)
+
+    assert refused.value.code is SiteErrorCode.POLICY_MISSING
+
+
+def test_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SiteError) as refused:
+        identify(tmp_path, site_policy=str(tmp_path / "site.toml"))
+
+    assert refused.value.code is SiteErrorCode.POLICY_MISSING
+
+
+def test_simulated_site_may_have_a_policy(tmp_path: Path) -> None:
+    site = identify(tmp_path, partition_id=0, num_partitions=1, **deployed_node(tmp_path))
+
+    assert isinstance(site, SimulatedSite)
+    assert site.policy is not None
+    assert site.policy.data.id == "scans"
 
 
 def test_deployed_hospital_draws_its_seed_from_the_operating_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = identify(tmp_path, hospital_id="north")
+    site = identify(tmp_path, **deployed_node(tmp_path))
     monkeypatch.setattr(secrets, "randbits", lambda bits: 1000 + bits)
 
     assert site.training_seed(1234) == 1063
 
 
 def test_deployed_hospital_ignores_the_servers_seed(tmp_path: Path) -> None:
-    site = identify(tmp_path, hospital_id="north")
+    site = identify(tmp_path, **deployed_node(tmp_path))
 
     seeds = {site.training_seed(1234) for _ in range(5)}
 
@@ -92,48 +126,54 @@ def test_simulated_site_reads_the_folder_of_the_run_unless_it_has_its_own(tmp_pa
 
 
 def test_deployed_hospital_never_reads_a_folder_that_the_server_names(tmp_path: Path) -> None:
-    settings = {"data__root": "/of/the/run"}
+    settings = {"data__root": "/of/the/run", "data__name": "folder"}
 
-    assert identify(tmp_path, settings, data_root="/own", hospital_id="north").data.root == "/own"
-    assert identify(tmp_path, settings, hospital_id="north").data.root == ""
+    data = identify(tmp_path, settings, **deployed_node(tmp_path)).data
+
+    assert (data.name, data.root) == ("npz", str(tmp_path / "own.npz"))
 
 
-@pytest.mark.parametrize("node", [{"hospital_id": "north"}, {"partition_id": 0, "num_partitions": 1}])
-@pytest.mark.parametrize(
-    "folder", [{"data_root": "relative"}, {"data_root": 3}, {"state_dir": ""}, {"state_dir": True}]
-)
-def test_folders_of_a_hospital_are_absolute_paths_or_refused(
-    tmp_path: Path, node: dict[str, Any], folder: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("key", ["data_root", "state_dir", "site_policy"])
+@pytest.mark.parametrize("folder", ["relative", "", 3, True])
+def test_folders_of_a_simulated_site_are_absolute_paths_or_refused(tmp_path: Path, key: str, folder: Any) -> None:
     with pytest.raises(SiteError, match="as an absolute path") as refused:
-        identify(tmp_path, **node, **folder)
+        identify(tmp_path, **{"partition_id": 0, "num_partitions": 1, key: folder})
 
     assert refused.value.code is SiteErrorCode.CONFIGURATION
 
 
-def test_own_data_root_changes_nothing_else_about_the_data(tmp_path: Path) -> None:
-    given = identify(tmp_path, {"data__name": "folder"}, hospital_id="north")
+@pytest.mark.parametrize("path", ["site.toml", "", 3, True])
+def test_path_of_the_policy_is_absolute_or_refused(tmp_path: Path, path: object) -> None:
+    with pytest.raises(SiteError, match="site-policy as an absolute path") as refused:
+        identify(tmp_path, site_policy=path)
 
-    own = identify(tmp_path, {"data__name": "folder"}, hospital_id="north", data_root="/own")
+    assert refused.value.code is SiteErrorCode.CONFIGURATION
 
-    assert own.data == given.data.model_copy(update={"root": "/own"})
+
+def test_own_folder_changes_nothing_else_about_the_data(tmp_path: Path) -> None:
+    settings = {"data__test_fraction": 0.25}
+    given = parse_configuration(flat_configuration(tmp_path, **settings)).data
+
+    own = identify(tmp_path, settings, **deployed_node(tmp_path)).data
+
+    assert own == given.model_copy(update={"name": "npz", "root": str(tmp_path / "own.npz")})
 
 
 def test_deployed_hospital_does_not_make_up_images(tmp_path: Path) -> None:
+    node = deployed_node(tmp_path, data={"name": "phantom"})
+
     with pytest.raises(ConfigurationError, match="found 'phantom', which reads none"):
-        identify(tmp_path, hospital_id="north", data_root=str(tmp_path)).load()
+        identify(tmp_path, **node).load()
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        {},
-        {"hospital_id": ""},
-        {"hospital_id": 5},
-        {"hospital_id": True},
-        {"hospital_id": "../north"},
-        {"hospital_id": "a" * 65},
-        {"num_partitions": 3},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": ""},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": 5},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": True},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": "../north"},
+        {"partition_id": 0, "num_partitions": 1, "hospital_id": "a" * 65},
         {"partition_id": 0},
         {"partition_id": "0", "num_partitions": 2},
         {"partition_id": 0, "num_partitions": "2"},
