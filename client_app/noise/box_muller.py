@@ -49,12 +49,12 @@ class BoxMullerBlock:
         self._radii = torch.empty(TERMS, columns, dtype=torch.float64, device="cpu")
         self._normals = torch.empty(2, TERMS, columns, dtype=torch.float64, device="cpu")
         self._cosines, self._sines = self._normals
-        self._pairs, self._other_pairs = self._normals.chunk(2, dim=1)
-        self._sums = self._normals[:, 0].unbind()
-        self._other_sums = self._normals[:, 1].unbind()
+        self._lower, self._upper = self._normals.chunk(2, dim=1)
+        self._lower_radii, self._upper_radii = self._radii.chunk(2)
+        self._sums, self._other_sums = self._normals[:, :2].unbind(dim=1)
 
-    def combine(self, stddev: float) -> tuple[Tensor, ...]:
-        """Return the samples that stand in `words` now: of the cosines, and of the sines.
+    def combine(self, stddev: float) -> Tensor:
+        """Return the samples that `words` holds now: those of the cosines, then those of the sines.
 
         `words` holds, for each of the four terms, one native int64 radius word a column; then, for each term, one
         native int32 angle word a column. The caller fills it before every call.
@@ -63,7 +63,7 @@ class BoxMullerBlock:
             stddev: standard deviation of the samples.
 
         Returns:
-            Two float64 tensors of shape (columns,), overwritten by the next call.
+            float64, shape (2, columns), overwritten by the next call.
         """
         # stddev / sqrt(TERMS) * sqrt(-2 ln u) = sqrt(-stddev^2 / TERMS * ln u^2): the square needs no absolute value,
         # and the scale stands in place of the sign.
@@ -73,8 +73,5 @@ class BoxMullerBlock:
         angles = self._sines.copy_(self._angle_words).mul_(_ANGLE_SCALE)
         torch.cos(angles, out=self._cosines)
         angles.sin_()
-        self._normals.mul_(radii)
-        self._pairs.add_(self._other_pairs)
-        for total, other in zip(self._sums, self._other_sums, strict=True):
-            total.add_(other)
-        return self._sums
+        self._lower.mul_(self._lower_radii).addcmul_(self._upper, self._upper_radii)
+        return self._sums.add_(self._other_sums)

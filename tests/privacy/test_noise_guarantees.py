@@ -140,14 +140,14 @@ def test_no_seed_or_global_generator_has_an_influence() -> None:
 def test_each_sample_depends_on_eight_words_and_shares_them_with_one_other() -> None:
     block = BoxMullerBlock(3)
     block.words[:] = os.urandom(len(block.words))
-    before = torch.cat(block.combine(1.0)).clone()
+    before = block.combine(1.0).flatten().clone()
     influence = torch.zeros(TERMS * 3 * 2, 6, dtype=torch.bool)
 
     sizes = [8] * (TERMS * 3) + [4] * (TERMS * 3)
     for word, (start, size) in enumerate(zip(np.cumsum([0, *sizes]), sizes, strict=False)):
         kept = bytes(block.words[start : start + size])
         block.words[start : start + size] = os.urandom(size)
-        influence[word] = torch.cat(block.combine(1.0)) != before
+        influence[word] = block.combine(1.0).flatten() != before
         block.words[start : start + size] = kept
 
     assert influence.sum(dim=0).tolist() == [2 * TERMS] * 6

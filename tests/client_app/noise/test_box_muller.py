@@ -92,11 +92,11 @@ def test_one_changed_word_moves_both_samples_of_its_column_alone() -> None:
     radii = torch.randint(-(2**62), 2**62, (TERMS, columns), generator=generator).tolist()
     angles = torch.randint(-(2**31), 2**31, (TERMS, columns), generator=generator).tolist()
     load(block, radii, angles)
-    before = torch.stack(block.combine(1.0)).clone()
+    before = block.combine(1.0).clone()
 
     for term in range(TERMS):
         changed = [list(row) for row in radii]
         changed[term][3] //= 2
         load(block, changed, angles)
-        moved = (torch.stack(block.combine(1.0)) != before).tolist()
+        moved = (block.combine(1.0) != before).tolist()
         assert moved == [[column == 3 for column in range(columns)]] * 2

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 class NoiseSourceContract:
     """What every source promises; subclasses provide the fixture `noise`."""
 
-    @pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 5), torch.Size([4, 1, 7]), (16385,), (40001,)])
+    @pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 5), torch.Size([4, 1, 7]), (32769,), (80001,)])
     def test_noise_has_the_asked_shape_in_float32_on_the_device(self, noise: NoiseSource, shape) -> None:
         drawn = noise.normal(shape, 1.0, device=CPU)
 
@@ -34,7 +34,7 @@ class NoiseSourceContract:
         assert drawn.is_contiguous()
         assert drawn.isfinite().all()
 
-    @pytest.mark.parametrize("count", [1, 2, 3, 9999, 16384, 16385, 32769, 50001])
+    @pytest.mark.parametrize("count", [1, 2, 3, 9999, 32768, 32769, 50001])
     def test_every_element_is_a_draw_of_its_own(self, noise: NoiseSource, count: int) -> None:
         drawn = noise.normal((count,), 1.0, device=CPU)
 
@@ -144,7 +144,7 @@ class TestCryptographicNoise(NoiseSourceContract):
 
         noise.normal((1_000_001,), 1.0, device=CPU)
 
-        assert max(asked) <= 24 * 16384
+        assert max(asked) <= 24 * 32768
         assert 24 * 1_000_001 <= sum(asked) <= 1.001 * 24 * 1_000_001
 
     def test_uniform_numbers_are_the_words_of_the_stream(
