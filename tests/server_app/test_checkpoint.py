@@ -42,7 +42,11 @@ def store_at(folder: Path, **changes: Any) -> CheckpointStore:
 
 def small_checkpoint(version: int = 3) -> Checkpoint:
     parameters = {"z": torch.arange(6.0).reshape(2, 3), "a": torch.ones(2)}
-    return Checkpoint(parameters=parameters, progress=PROGRESS.model_copy(update={"model_version": version}))
+    return Checkpoint(
+        parameters=parameters,
+        progress=PROGRESS.model_copy(update={"model_version": version}),
+        optimizer_state={"momentum/z": torch.full((2, 3), 0.1), "momentum/a": torch.tensor([1e-30, -2.0])},
+    )
 
 
 def saved_file(folder: Path) -> Path:
@@ -51,17 +55,23 @@ def saved_file(folder: Path) -> Path:
     return path
 
 
-@given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5), TENSORS, max_size=5))
+NAMED_TENSORS = st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=5), TENSORS, max_size=5)
+
+
+@given(NAMED_TENSORS, NAMED_TENSORS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_parameters_survive_bit_by_bit_and_in_their_order(tmp_path: Path, parameters: Parameters) -> None:
+def test_tensors_survive_bit_by_bit_and_in_their_order(
+    tmp_path: Path, parameters: Parameters, state: Parameters
+) -> None:
     parameters.pop("__metadata__", None)
     store = store_at(tmp_path)
 
-    store.save(Checkpoint(parameters=parameters, progress=PROGRESS))
-    found = store.load_newest().parameters
+    store.save(Checkpoint(parameters=parameters, progress=PROGRESS, optimizer_state=state))
+    found = store.load_newest()
 
-    assert list(found) == list(parameters)
-    assert digest(found) == digest(parameters)
+    assert (list(found.parameters), list(found.optimizer_state)) == (list(parameters), list(state))
+    assert digest(found.parameters) == digest(parameters)
+    assert digest(found.optimizer_state) == digest(state)
 
 
 def test_progress_survives_exactly(tmp_path: Path) -> None:

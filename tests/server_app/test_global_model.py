@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from federation.errors import RunFailedError
 from federation.parameters import Parameters
 from federation.records.tensors import decode_parameters
+from server_app.aggregation.server_optimizer import Adam, Momentum
 from server_app.global_model import GlobalModel
 
 VALUES = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3)
@@ -82,6 +83,31 @@ def test_result_that_is_not_finite_fails_the_run_and_makes_no_version(value: flo
         model.apply([{"w": torch.tensor([value])}], [1.0])
 
     assert model.version == 7
+
+
+def test_state_that_is_not_finite_fails_the_run_and_leaves_model_and_state() -> None:
+    optimizer = Adam(learning_rate=0.1, momentum=0.9, beta2=0.9, adaptivity=1e-3)
+    model = GlobalModel({"w": torch.zeros(1)}, version=7, optimizer=optimizer)
+
+    with pytest.raises(RunFailedError, match=r"Version 8 is not finite"):
+        model.apply([{"w": torch.tensor([1e25])}], [1.0])
+
+    assert model.version == 7
+    assert {name: value.item() for name, value in model.optimizer_state.items()} == {
+        "momentum/w": 0.0,
+        "second-moment/w": pytest.approx(1e-6),
+    }
+
+
+def test_optimizer_goes_on_from_the_state_it_is_given() -> None:
+    optimizer = Momentum(learning_rate=1.0, momentum=0.5)
+    first = GlobalModel({"w": torch.zeros(1)}, version=0, optimizer=optimizer)
+    first.apply([{"w": torch.ones(1)}], [1.0])
+
+    second = GlobalModel(first.parameters, version=1, optimizer=optimizer, optimizer_state=first.optimizer_state)
+    second.apply([{"w": torch.ones(1)}], [1.0])
+
+    assert second.parameters["w"].item() == 1 + 1.5
 
 
 def test_more_weights_than_updates_are_an_error() -> None:

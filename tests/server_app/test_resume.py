@@ -220,3 +220,51 @@ def test_event_log_goes_on_after_a_resume(tmp_path: Path) -> None:
     assert kinds.count("start") == 1
     assert kinds.count("resume") == 1
     assert kinds.count("apply") == 4
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (Engine, "_send_training", 5, True),
+        (Engine, "_on_update", 3, False),
+        (checkpoint_module, "write_durably", 3, False),
+        (checkpoint_module, "write_durably", 4, True),
+        (Engine, "_record_application", 2, True),
+    ],
+)
+def test_server_optimizer_goes_on_where_a_killed_run_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, owner: Any, name: str, call: int, after: bool
+) -> None:
+    settings = {"aggregation__server_optimizer": optimizer, "run__allow_silent_hospitals": True}
+    run(tmp_path / "unbroken", Hospitals(), **settings)
+    with monkeypatch.context() as patch:
+        kill_at(patch, owner, name, call, after=after)
+        with pytest.raises(Killed):
+            run(tmp_path / "broken", Hospitals(), **settings)
+
+    run(tmp_path / "broken", Hospitals(), run__resume=True, **settings)
+
+    assert final_digest(tmp_path / "broken") == final_digest(tmp_path / "unbroken")
+
+
+def test_server_optimizer_leads_elsewhere_than_averaging(tmp_path: Path) -> None:
+    digests = set()
+    for optimizer in ("average", "momentum", "adam"):
+        run(
+            tmp_path / optimizer, Hospitals(), aggregation__server_optimizer=optimizer,
+            run__allow_silent_hospitals=True,
+        )  # fmt: skip
+        digests.add(final_digest(tmp_path / optimizer))
+
+    assert len(digests) == 3
+
+
+def test_server_learning_rate_may_be_lowered_at_a_resume_and_the_optimizer_may_not(tmp_path: Path) -> None:
+    settings = {"aggregation__server_optimizer": "momentum", "run__allow_silent_hospitals": True}
+    run(tmp_path, Hospitals(), **settings)
+
+    run(tmp_path, Hospitals(), run__resume=True, aggregation__server_learning_rate=0.5, **settings)
+
+    with pytest.raises(CheckpointError, match=r"aggregation.server-optimizer: checkpoint 'momentum', now 'adam'"):
+        run(tmp_path, Hospitals(), run__resume=True, **settings | {"aggregation__server_optimizer": "adam"})

@@ -1,0 +1,176 @@
+"""Each optimizer against formulas written out in float64 and against torch's own; the default is the plain mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.config import AggregationConfig
+from federation.parameters import Parameters
+from server_app.aggregation.server_optimizer import (
+    Adam,
+    Averaging,
+    Momentum,
+    ServerOptimizer,
+    make_server_optimizer,
+)
+
+STEPS, HOSPITALS = 7, 3
+
+
+def make_updates(seed: int = 0) -> list[tuple[list[Parameters], list[float]]]:
+    """Return, for every step, the updates of some hospitals and their weights."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw() -> Parameters:
+        return {
+            "w": torch.randn(4, 3, generator=generator) * 0.1,
+            "b": torch.randn(3, generator=generator) * 0.1,
+        }
+
+    weights = (torch.rand(STEPS, HOSPITALS, generator=generator) + 0.1).tolist()
+    return [([draw() for _ in range(HOSPITALS)], step) for step in weights]
+
+
+def mean_of(updates: Sequence[Parameters], weights: Sequence[float], name: str) -> np.ndarray:
+    return np.average([update[name].double().numpy() for update in updates], axis=0, weights=weights)
+
+
+def start() -> Parameters:
+    return {"w": torch.full((4, 3), 0.5), "b": torch.arange(3.0)}
+
+
+def run(optimizer: ServerOptimizer, rounds: Sequence[tuple[list[Parameters], list[float]]]) -> Parameters:
+    parameters = start()
+    state = optimizer.begin(parameters)
+    for updates, weights in rounds:
+        parameters, state = optimizer.step(parameters, state, updates, weights)
+    return parameters
+
+
+@pytest.mark.parametrize("learning_rate", [1.0, 0.3])
+def test_averaging_adds_the_weighted_mean_times_the_learning_rate(learning_rate: float) -> None:
+    found = run(Averaging(learning_rate=learning_rate), make_updates())
+
+    for name, value in start().items():
+        expected = value.double().numpy() + learning_rate * sum(mean_of(*step, name) for step in make_updates())
+        np.testing.assert_allclose(found[name].numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.integers(1, 10**6)), min_size=1, max_size=5))
+def test_default_gives_the_bits_of_the_plain_mean(pairs: list[tuple[float, int]]) -> None:
+    # The plain mean as the first server of this project added it: one update after another, weight over total.
+    expected = torch.full((3,), 0.1)
+    for value, weight in pairs:
+        expected.add_(torch.full((3,), value), alpha=weight / sum(weight for _, weight in pairs))
+
+    optimizer = make_server_optimizer(AggregationConfig())
+    updates = [{"w": torch.full((3,), value)} for value, _ in pairs]
+    found, state = optimizer.step({"w": torch.full((3,), 0.1)}, {}, updates, [float(weight) for _, weight in pairs])
+
+    assert torch.equal(found["w"], expected)
+    assert state == {}
+
+
+@pytest.mark.parametrize(("momentum", "learning_rate"), [(0.9, 1.0), (0.5, 0.1), (0.0, 0.7)])
+def test_momentum_is_that_of_torch(momentum: float, learning_rate: float) -> None:
+    found = run(Momentum(learning_rate=learning_rate, momentum=momentum), make_updates())
+
+    for name, value in start().items():
+        variable = value.double().requires_grad_()
+        reference = torch.optim.SGD([variable], lr=learning_rate, momentum=momentum)
+        for step in make_updates():
+            variable.grad = -torch.from_numpy(mean_of(*step, name))
+            reference.step()
+        torch.testing.assert_close(found[name].double(), variable.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_momentum_is_the_formula_of_the_paper() -> None:
+    found = run(Momentum(learning_rate=0.4, momentum=0.8), make_updates())
+
+    for name, value in start().items():
+        x, v = value.double().numpy(), np.zeros(value.shape)
+        for step in make_updates():
+            v = 0.8 * v + mean_of(*step, name)
+            x = x + 0.4 * v
+        np.testing.assert_allclose(found[name].numpy(), x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("adaptivity", [1e-3, 0.1])
+@pytest.mark.parametrize(("beta1", "beta2"), [(0.9, 0.99), (0.0, 0.5), (0.7, 0.0)])
+def test_adam_is_the_formula_of_the_paper(beta1: float, beta2: float, adaptivity: float) -> None:
+    found = run(Adam(learning_rate=0.05, momentum=beta1, beta2=beta2, adaptivity=adaptivity), make_updates())
+
+    for name, value in start().items():
+        x = value.double().numpy()
+        m, v = np.zeros(value.shape), np.full(value.shape, adaptivity**2)
+        for step in make_updates():
+            change = mean_of(*step, name)
+            m = beta1 * m + (1 - beta1) * change
+            v = beta2 * v + (1 - beta2) * change**2
+            x = x + 0.05 * m / (np.sqrt(v) + adaptivity)
+        np.testing.assert_allclose(found[name].numpy(), x, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_is_that_of_torch_once_its_bias_correction_is_taken_back() -> None:
+    rate, beta1, beta2, adaptivity = 0.05, 0.9, 0.99, 1e-3
+    found = run(Adam(learning_rate=rate, momentum=beta1, beta2=beta2, adaptivity=adaptivity), make_updates())
+
+    for name, value in start().items():
+        variable = value.double().requires_grad_()
+        reference = torch.optim.Adam([variable], betas=(beta1, beta2))
+        second = torch.full_like(variable, adaptivity**2).detach()
+        reference.state[variable] = {
+            "step": torch.tensor(0.0),
+            "exp_avg": torch.zeros_like(second),
+            "exp_avg_sq": second,
+        }
+        for number, step in enumerate(make_updates(), start=1):
+            root = (1 - beta2**number) ** 0.5
+            reference.param_groups[0] |= {"lr": rate * (1 - beta1**number) / root, "eps": adaptivity / root}
+            variable.grad = -torch.from_numpy(mean_of(*step, name))
+            reference.step()
+        torch.testing.assert_close(found[name].double(), variable.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", get_args(AggregationConfig.model_fields["server_optimizer"].annotation))
+def test_what_is_handed_in_is_only_read_and_only_ratios_of_weights_count(kind: str) -> None:
+    optimizer = make_server_optimizer(AggregationConfig.model_validate({"server-optimizer": kind}))
+    (updates, weights), *_ = make_updates()
+    parameters = start()
+    state = optimizer.begin(parameters)
+    before = [{name: value.clone() for name, value in tensors.items()} for tensors in (parameters, state, *updates)]
+
+    moved, following = optimizer.step(parameters, state, updates, weights)
+    again, _ = optimizer.step(parameters, state, updates, [weight * 1024 for weight in weights])
+
+    for tensors, kept in zip((parameters, state, *updates), before, strict=True):
+        assert all(torch.equal(tensors[name], kept[name]) for name in kept)
+    assert list(moved) == list(parameters)
+    assert list(following) == list(state)
+    assert all(torch.equal(moved[name], again[name]) for name in moved)
+
+
+def test_settings_reach_the_optimizer() -> None:
+    table = {"server-learning-rate": 0.2, "server-momentum": 0.3, "server-beta2": 0.4, "server-adaptivity": 0.5}
+
+    def made(kind: str) -> ServerOptimizer:
+        return make_server_optimizer(AggregationConfig.model_validate({"server-optimizer": kind, **table}))
+
+    assert made("average") == Averaging(learning_rate=0.2)
+    assert made("momentum") == Momentum(learning_rate=0.2, momentum=0.3)
+    assert made("adam") == Adam(learning_rate=0.2, momentum=0.3, beta2=0.4, adaptivity=0.5)
+
+
+def test_defaults_are_those_of_the_papers() -> None:
+    settings = AggregationConfig()
+
+    assert (settings.server_optimizer, settings.server_learning_rate) == ("average", 1.0)
+    assert (settings.server_momentum, settings.server_beta2, settings.server_adaptivity) == (0.9, 0.99, 1e-3)
