@@ -51,7 +51,7 @@ def summed(images: ImageSet, *, expected: int, scale: float = 1.0, **privacy: An
     return (before - flat(model).double()) * expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     removed=st.integers(0, 7),
@@ -75,7 +75,7 @@ def test_one_image_more_moves_the_sum_by_at_most_the_clip_norm(
     assert float((more - less).norm()) <= clip_norm * _FLOAT_SLACK + resolution
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     patients=st.lists(st.integers(0, 5), min_size=6, max_size=14).filter(lambda found: len(set(found)) > 3),
@@ -139,7 +139,7 @@ def test_noise_on_the_sum_is_the_multiplier_times_the_clip_norm_whoever_was_samp
     assert torch.equal(flat(quiet), flat(start)) is not everybody
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**20), removed=st.integers(0, 9), mode=st.sampled_from(["hooks", "ghost"]))
 def test_one_image_more_adds_one_to_one_bin_of_the_norm_survey(seed: int, removed: int, mode: Any) -> None:
     images = make_images(10, seed=seed)

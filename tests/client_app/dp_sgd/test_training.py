@@ -111,6 +111,27 @@ def test_step_in_parts_is_the_step_as_a_whole(mode: str, physical_batch: int) ->
     torch.testing.assert_close(flat(models[1]), flat(models[0]), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "privacy", [{}, {"augmentation_multiplicity": 3}, {"unit": "patient", "images_per_patient": 2}]
+)
+def test_no_more_images_than_the_physical_batch_are_shown_at_once(privacy: dict[str, Any]) -> None:
+    class Watched(Linear):
+        def forward(self, images: Tensor) -> Tensor:
+            shown.append(len(images))
+            return super().forward(images)
+
+    shown: list[int] = []
+    images = images_of_patients([1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
+    plan = {"augmentation": "shift", "batch_size": 8}
+
+    train(Watched(), images, Silent(), plan=plan, physical_batch=7, **privacy)
+
+    probes = [3, 1, 1, 1]
+    assert shown[: len(probes)] == probes
+    assert max(shown) <= 7
+    assert sum(shown) - sum(probes) == 10 * privacy.get("augmentation_multiplicity", 1)
+
+
 @pytest.mark.parametrize("physical_batch", [2, 3, 256])
 def test_gradients_of_a_patient_are_averaged_before_they_are_clipped(physical_batch: int) -> None:
     patients = [5, 3, 5, 5, 3, 9]
