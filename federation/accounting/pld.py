@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from federation.accounting.bounds import require_delta
@@ -14,9 +15,11 @@ from federation.accounting.rdp import rdp_epsilon
 # See `_with_discretization`.
 _SPREAD = 0.64 * INTERVAL
 
-# The share of delta kept back for what Fourier transforms and cut tails lose: less than 1e-12 of probability.
-_KEPT_BACK = 1e-3
-_SMALLEST_DELTA = 1e-11
+# Kept back of delta for what Fourier transforms and cut tails lose: a share, an amount, and an amount per sampled step,
+# at least twice what shows beside transforms in extended precision.
+_KEPT_SHARE = 1e-3
+_KEPT = 1e-12
+_KEPT_PER_STEP = 2e-16
 
 # Above it nobody is protected, while distributions grow to gigabytes: there the RDP account answers.
 _LARGEST_EPSILON = 40.0
@@ -27,11 +30,13 @@ class PldAccount:
 
     Gaussian releases together are one Gaussian release (arXiv 1905.02383, corollary 3.3), whose epsilon is exact
     (arXiv 1805.06530, theorem 8). Poisson-sampled steps: arXiv 2207.04380 on a grid of 1e-4, both directions of
-    add/remove, as dp-accounting composes them. Epsilons above 40 and deltas below 1e-11 are answered by
-    `federation.accounting.rdp` where a history has sampled steps.
+    add/remove, as dp-accounting composes them. With sampled steps, epsilons above 40 are answered by
+    `federation.accounting.rdp`, and so are deltas within reach of numerical error: below 1e-11, or below 1e-9 after
+    some millions of steps.
 
-    Deviation: a thousandth of delta is kept back for numerical error, and Gaussian releases carry the pessimism that
-        dp-accounting's grid would add to them, so that the result is never less than dp-accounting's.
+    Deviation: of delta, a thousandth, 1e-12 and 2e-16 for each sampled step are kept back for numerical error, and
+        Gaussian releases carry the pessimism that dp-accounting's grid would add to them, so that the result is never
+        less than dp-accounting's for any delta from 1e-9.
     Guarantee: as for `federation.accounting.rdp.RdpAccount`.
     Not guaranteed: that it is never above the RDP account: where a sampled step's privacy loss is much finer than the
         grid (sampling_probability / noise_multiplier below 1e-4), the grid's pessimism shows over many steps.
@@ -54,11 +59,14 @@ def pld_epsilon(composition: Composition, delta: float) -> float:
     """Return the epsilon of a history at `delta` by privacy loss distributions."""
     if not composition.gaussians and not composition.sampled:
         return 0.0
-    usable = delta * (1 - _KEPT_BACK)
+    if not math.isfinite(composition.precision):
+        return math.inf
     if not composition.sampled:
-        return gaussian_epsilon(_with_discretization(composition), usable)
+        return gaussian_epsilon(_with_discretization(composition), delta * (1 - _KEPT_SHARE))
+    steps = sum(number for _, number in composition.sampled)
+    usable = delta * (1 - _KEPT_SHARE) - _KEPT - _KEPT_PER_STEP * steps
     bound = rdp_epsilon(composition, delta)
-    if bound > _LARGEST_EPSILON or delta < _SMALLEST_DELTA:
+    if bound > _LARGEST_EPSILON or usable < delta / 2:
         return bound
     loss = sampled_loss(composition.sampled)
     if composition.gaussians:

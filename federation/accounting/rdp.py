@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 from federation.accounting.bounds import require_delta
 from federation.accounting.composition import Composition, SampledKind, compose
 from federation.accounting.events import History
+from federation.accounting.quiet import without_absl_warnings
 
 if TYPE_CHECKING:
     from dp_accounting.rdp import RdpAccountant
@@ -82,7 +80,7 @@ def _step_divergences(kind: SampledKind) -> NDArray[np.float64]:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
     accountant = _accountant()
-    with _without_warnings():
+    with without_absl_warnings():
         accountant.compose(PoissonSampledDpEvent(kind.sampling_probability, GaussianDpEvent(kind.noise_multiplier)))
     divergences: NDArray[np.float64] = np.maximum(accountant.divergences, 0.0) + _STEP_ROUNDING * _orders()
     return divergences
@@ -98,18 +96,3 @@ def _accountant() -> RdpAccountant:
             return np.array(self._rdp, dtype=np.float64)
 
     return OpenAccountant()
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep from the log that dp-accounting leaves out orders whose series does not converge, as it should."""
-    logger = logging.getLogger("absl")
-    logger.addFilter(_is_no_warning)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_no_warning)
-
-
-def _is_no_warning(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.WARNING

@@ -1,6 +1,7 @@
 """Epsilon by dp-accounting, called in the plainest way: what measurements compare the accounts with, and nothing else.
 
-It shares no code with the accounts: neither the way a history is taken apart nor caches, rounding or closed forms.
+It shares nothing that counts with the accounts: neither how a history is taken apart, nor caches, rounding or closed
+forms.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from federation.accounting.events import Event, GaussianRelease, History
+from federation.accounting.quiet import without_absl_warnings
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -25,8 +27,9 @@ def reference_epsilon(history: History, delta: float, accountant: Literal["rdp",
     from dp_accounting.rdp import RdpAccountant
 
     asked = RdpAccountant() if accountant == "rdp" else PLDAccountant()
-    for event, count in history.counts.items():
-        asked.compose(_as_dp_event(event), count)
+    with without_absl_warnings():
+        for event, count in history.counts.items():
+            asked.compose(_as_dp_event(event), count)
     return float(asked.get_epsilon(delta))
 
 
