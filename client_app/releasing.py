@@ -7,6 +7,7 @@ its entry. Read next: `client_app.ledger`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,9 +60,14 @@ def open_ledger(site: Site) -> Ledger:
 
 
 def read_histories(site: Site, key: ReleaseKey, data_set: str) -> tuple[History, History]:
-    """Return what earlier runs released from `data_set`, and what this run released so far."""
+    """Return what earlier runs released from `data_set`, and what this run released before the task of `key`.
+
+    A task that is asked again is planned as it was the first time, whatever was released since.
+    """
+    asked = (key.run, key.message)
     with open_ledger(site) as ledger:
-        return ledger.history(data_set, other_than=key.run), ledger.history(data_set, run_id=key.run)
+        before = ledger.history(data_set, other_than=key.run, before=asked)
+        return before, ledger.history(data_set, run_id=key.run, before=asked)
 
 
 def require_room(site: Site, key: ReleaseKey, bill: Bill) -> None:
@@ -104,12 +110,11 @@ def release(site: Site, key: ReleaseKey, bill: Bill, form: Callable[[Declaration
         except AlreadyReleasedError:
             if not site.answers_twice:
                 raise
-            return form(_declare(ledger, bill))
-        try:
+            return form(_declare(ledger, bill, until=(key.run, key.message)))
+        with ExitStack() as undo:
+            undo.callback(ledger.cancel, reservation)
             answer = form(_declare(ledger, bill))
-        except BaseException:
-            ledger.cancel(reservation)
-            raise
+            undo.pop_all()
         ledger.commit(reservation)
         return answer
 
@@ -136,11 +141,17 @@ def _request(key: ReleaseKey, bill: Bill) -> ReleaseRequest:
     )
 
 
-def _declare(ledger: Ledger, bill: Bill) -> Declaration | None:
-    """Return what the server is told, releases that its epsilon does not cover among it."""
+def _declare(ledger: Ledger, bill: Bill, *, until: tuple[str, str] | None = None) -> Declaration | None:
+    """Return what the server is told, releases that its epsilon does not cover among it.
+
+    Args:
+        ledger: which holds the entry of the answer.
+        bill: what the answer costs.
+        until: run and message of an answer that was given before; it is declared as it was then.
+    """
     if bill.event is None:
         return None
-    spend = ledger.spend(bill.data_set, bill.delta)
+    spend = ledger.spend(bill.data_set, bill.delta, until=until)
     return Declaration(
         mechanism=bill.mechanism.name,
         relation=bill.mechanism.relation,

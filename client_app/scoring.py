@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import torch
-from federation.accounting.inversion import smallest_noise_multiplier
-from federation.accounting.mechanism import Mechanism
 
 from client_app.device import pick_device
 from client_app.noise.source import NoiseSource
@@ -18,6 +16,8 @@ from client_app.site import DeployedHospital, Site
 from client_app.updating import load_model
 from federation.accounting.accounts import account_of
 from federation.accounting.events import Event, GaussianRelease, Relation, Unit
+from federation.accounting.inversion import smallest_noise_multiplier
+from federation.accounting.mechanism import Mechanism
 from federation.config import Configuration
 from federation.datasets.image_set import Dataset, ImageSet
 from federation.errors import SiteError, SiteErrorCode

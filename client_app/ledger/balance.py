@@ -15,6 +15,8 @@ from client_app.ledger.rows import SCHEMA_VERSION, Kind, Row
 from federation.accounting.events import Event, History, Relation, Unit
 from federation.errors import LedgerError
 
+Message = tuple[str, str]
+
 
 class Standing(StrEnum):
     """How far a booking got; every one but a cancelled one stays spent."""
@@ -96,15 +98,30 @@ class Balance:
         self.genesis: dict[str, Any] = {}
         self.tallies: dict[str, Tally] = {}
         self.bookings: dict[int, Booking] = {}
-        self._by_message: dict[tuple[str, str], Booking] = {}
+        self._by_message: dict[Message, Booking] = {}
 
-    def find(self, message: tuple[str, str]) -> Booking | None:
+    def find(self, message: Message) -> Booking | None:
         """Return the booking of `message` that was not cancelled, if there is one."""
         return self._by_message.get(message)
 
-    def tally(self, data_set: str) -> Tally:
-        """Return the tally of `data_set`, an empty one when nothing was booked for it."""
-        return self.tallies.get(data_set) or Tally()
+    def tally(self, data_set: str, until: Message | None = None, *, inclusive: bool = True) -> Tally:
+        """Return the tally of `data_set`, an empty one when nothing was booked for it.
+
+        Args:
+            data_set: its name.
+            until: where this message is booked, a tally of what was booked up to it; None for everything.
+            inclusive: whether the message itself counts.
+        """
+        last = self.find(until) if until else None
+        if last is None:
+            return self.tallies.get(data_set) or Tally()
+        tally = Tally()
+        for booking in self.bookings.values():
+            counts = booking.seq < last.seq or (inclusive and booking is last)
+            if counts and booking.request.data_set == data_set and booking.standing is not Standing.CANCELLED:
+                tally.book(booking.request, 1)
+                tally.move(None, booking.standing)
+        return tally
 
     def apply(self, row: Row) -> None:
         """Take `row` into account.

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from client_app.ledger.anchor import Anchor, Position
-from client_app.ledger.balance import Booking, Standing
+from client_app.ledger.balance import Booking, Message, Standing
 from client_app.ledger.files import LedgerPaths, open_files
 from client_app.ledger.keys import make_folder
 from client_app.ledger.lock import ClientLock
@@ -97,8 +97,13 @@ class Ledger:
         """The id that the ledger was born with, 32 hexadecimal digits."""
         return str(self._balance.genesis["ledger"])
 
-    def spend(self, data_set: str, delta: float) -> Spend:
+    def spend(self, data_set: str, delta: float, *, until: Message | None = None) -> Spend:
         """Return what `data_set` has cost, open and lost reservations included, by all accounts at `delta`.
+
+        Args:
+            data_set: its name.
+            delta: at which the epsilons hold.
+            until: run and message; where they are booked, leave out what was booked after them.
 
         Raises:
             PrivacyError: delta is not between 0 and 1.
@@ -107,21 +112,25 @@ class Ledger:
         if not 0 < delta < 1:
             raise PrivacyError(f"Expected 0 < delta={delta} < 1.")
         with self._using():
-            return spend_of(data_set, self._balance.tally(data_set), delta, self._reckonings.get(data_set))
+            known = None if until else self._reckonings.get(data_set)
+            return spend_of(data_set, self._balance.tally(data_set, until), delta, known)
 
-    def history(self, data_set: str, *, run_id: str | None = None, other_than: str | None = None) -> History:
+    def history(
+        self, data_set: str, *, run_id: str | None = None, other_than: str | None = None, before: Message | None = None
+    ) -> History:
         """Return the protected releases of `data_set` that count as spent.
 
         Args:
             data_set: its name.
             run_id: only those of this run; None for all.
             other_than: leave out those of this run; None for none.
+            before: run and message; where they are booked, leave out their release and all after it.
 
         Raises:
             LedgerError: the ledger is closed, broken, or used in a forked process.
         """
         with self._using():
-            return self._balance.tally(data_set).history(run_id, other_than=other_than)
+            return self._balance.tally(data_set, before, inclusive=False).history(run_id, other_than=other_than)
 
     def knows(self, run_id: str, message_id: str) -> bool:
         """Return whether this message is paid for, released or not.

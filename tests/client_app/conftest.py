@@ -1,10 +1,14 @@
-"""No test of a hospital writes into the home of whoever runs it."""
+"""No test of a hospital writes into the home of whoever runs it, or waits for a disk."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +17,10 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     return home
+
+
+@pytest.fixture
+def volume() -> Iterator[Path]:
+    """A folder in memory where there is such a file system: a ledger forces every row to the disk."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
