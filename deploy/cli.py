@@ -6,6 +6,7 @@ import typer
 
 from deploy.experiments.command import experiment
 from deploy.inspect_data import data
+from deploy.ledger import ledger
 from deploy.rebuild_report import report_command
 from deploy.simulate import simulate_command
 
@@ -14,6 +15,7 @@ main.command("simulate")(simulate_command)
 main.command("report")(report_command)
 main.add_typer(experiment, name="experiment")
 main.add_typer(data, name="data")
+main.add_typer(ledger, name="ledger")
 
 
 @main.callback()

@@ -100,7 +100,7 @@ def test_child_that_outlives_its_parent_does_not_keep_the_next_client_out(place:
     os.close(reader)
     ledger.close()
 
-    place.open().close()
+    place.open(wait_s=20.0).close()
 
     os.close(writer)
     assert os.waitpid(child, 0)[1] == 0

@@ -63,12 +63,17 @@ def without_rights(*folders: Path) -> Iterator[None]:
 
 def fill(ledger: Ledger) -> int:
     """Reserve until the volume refuses, and return how many reservations were acknowledged."""
-    acknowledged = 0
+    acknowledged: list[str] = []
     with pytest.raises(LedgerError, match=r"found (it full|an error of the file system).* Nothing was released"):
-        while True:
-            ledger.reserve(request(f"m{acknowledged}", cap=1e6))
-            acknowledged += 1
-    return acknowledged
+        reserve_for_ever(ledger, acknowledged)
+    return len(acknowledged)
+
+
+def reserve_for_ever(ledger: Ledger, acknowledged: list[str]) -> None:
+    while True:
+        message = f"m{len(acknowledged)}"
+        ledger.reserve(request(message, cap=1e6))
+        acknowledged.append(message)
 
 
 def require_only_whole_rows(place: Place, acknowledged: int) -> None:
