@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from federation.config import parse_configuration
-from server_app.clock import clock_of
+from server_app.clock import CarriesClock, clock_of
 from server_app.grid_link import GridLink
 from server_app.session import Session
 
@@ -24,8 +24,9 @@ def main(grid: Grid, context: Context) -> None:
         AegisError: the run did not reach its end, or a configured hospital contributed nothing; Flower then marks it
             as failed. Summary and report are written all the same.
     """
-    _log_to_stdout()
     configuration, clock = parse_configuration(context.run_config), clock_of(grid)
+    if not isinstance(grid, CarriesClock):
+        _log_to_stdout()
     link = GridLink(grid, clock, give_up_s=configuration.aggregation.give_up_s)
     Session(link, clock, configuration).run()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,15 @@ def test_json_output_is_the_summary_and_nothing_else(tmp_path: Path) -> None:
     summary = json.loads(result.stdout)
     assert (summary["status"], summary["model_version"], summary["engine"]) == ("completed", 2, "virtual")
     assert sorted(summary["per_hospital"]) == ["hospital-000", "hospital-001"]
+
+
+def test_process_prints_json_and_nothing_else_on_its_output(tmp_path: Path) -> None:
+    settings = [part for text in [f"run.root={tmp_path}", *FAST] for part in ("--set", text)]
+    command = [sys.executable, "-c", "from deploy.cli import main; main()", "simulate", "--hospitals", "2", "--json"]
+
+    finished = subprocess.run([*command, "--app", str(tmp_path), *settings], capture_output=True, text=True, check=True)
+
+    assert json.loads(finished.stdout)["status"] == "completed"
 
 
 @pytest.mark.parametrize(
