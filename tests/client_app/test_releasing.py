@@ -219,6 +219,26 @@ def test_budget_of_the_run_binds_below_the_cap(hospital: DeployedHospital) -> No
     assert declared(hospital, "m0", bill, run="next").releases == 3
 
 
+def test_task_asked_again_needs_no_second_room(hospital: DeployedHospital) -> None:
+    full = replace(BILL, budget=0.2, cap=0.2)
+    reserve_and_die(hospital)
+
+    require_room(hospital, key(), full)
+    assert declared(hospital, "m1", full).releases == 1
+    with pytest.raises(AlreadyReleasedError):
+        declared(hospital, "m1", full)
+
+
+def test_simulated_site_whose_budget_is_used_up_still_answers_again(simulated: SimulatedSite) -> None:
+    full = replace(BILL, budget=0.2, cap=0.2)
+    first = declared(simulated, "train-0", full)
+
+    require_room(simulated, key("train-0"), full)
+    assert declared(simulated, "train-0", full) == first
+    with pytest.raises(BudgetExhaustedError):
+        declared(simulated, "train-1", full)
+
+
 def test_cap_binds_over_all_runs(hospital: DeployedHospital) -> None:
     bill = replace(BILL, cap=0.5, budget=0.5)
     declared(hospital, "m0", bill, run="first")
