@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # By which divergences are rounded up: more than a sum of 10^6 doubles loses, less than anyone can tell.
 _ROUNDING = 1e-9
 
-# Added per sampled step and order: more than dp-accounting loses to cancellation where a step costs next to nothing,
-# and where it would otherwise take a negative divergence for no cost at all.
-_STEP_ROUNDING = 1e-14
+# Added per sampled step, times its probability: three times what dp-accounting loses to cancellation where a step costs
+# next to nothing, and where it takes a negative divergence for no cost at all.
+_STEP_ROUNDING = 1e-12
 
 
 class RdpAccount:
@@ -31,8 +31,8 @@ class RdpAccount:
     section 3.3. They add up over a history at each order (arXiv 1702.07476, proposition 1), and become epsilon by
     arXiv 2004.00010, proposition 12, at the best of dp-accounting's orders.
 
-    Deviation: divergences are rounded up by a share of 1e-9 and by 1e-14 alpha per sampled step, so that the order of
-        summation cannot make the result smaller than dp-accounting's for the same history.
+    Deviation: divergences are rounded up by a share of 1e-9, and by 1e-12 times sampling_probability per sampled step,
+        so that neither the order of summation nor cancellation makes the result less than dp-accounting's or the truth.
     Guarantee: the whole history is (epsilon, delta)-private, for the neighbouring relation and unit behind its noise
         multipliers, add/remove for sampled releases; also when later releases were chosen after seeing earlier ones,
         as long as the noise of each was fixed beforehand.
@@ -82,8 +82,8 @@ def _step_divergences(kind: SampledKind) -> NDArray[np.float64]:
     accountant = _accountant()
     with without_absl_warnings():
         accountant.compose(PoissonSampledDpEvent(kind.sampling_probability, GaussianDpEvent(kind.noise_multiplier)))
-    divergences: NDArray[np.float64] = np.maximum(accountant.divergences, 0.0) + _STEP_ROUNDING * _orders()
-    return divergences
+    divergences: NDArray[np.float64] = np.maximum(accountant.divergences, 0.0)
+    return divergences + _STEP_ROUNDING * kind.sampling_probability
 
 
 def _accountant() -> RdpAccountant:

@@ -32,7 +32,7 @@ def exact_delta(noise_multiplier: float, epsilon: float) -> float:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    logarithm=st.floats(-3, 6.5),
+    logarithm=st.floats(-3, 14),
     deviations=st.floats(-6, 30),
 )
 def test_delta_agrees_with_sixty_digits(logarithm: float, deviations: float) -> None:
@@ -97,12 +97,28 @@ def test_classic_noise_holds_up_to_one(epsilon: float, exponent: float) -> None:
 
 @pytest.mark.parametrize(
     ("noise_multiplier", "delta", "epsilon"),
-    [(1e300, 1e-5, 0.0), (5, 1 - 1e-16, 0.0), (1e-160, 0.5, INF), (1e-150, 1e-5, 5e299), (1e6, 1e-300, 3.657e-5)],
+    [
+        (1e300, 1e-5, 0.0),
+        (5, 1 - 1e-16, 0.0),
+        (1e-310, 1e-5, INF),
+        (1e-160, 0.5, INF),
+        (1e-150, 1e-5, 5e299),
+        (1e6, 1e-300, 3.657e-5),
+    ],
 )
 def test_epsilon_survives_arguments_at_the_ends_of_the_doubles(
     noise_multiplier: float, delta: float, epsilon: float
 ) -> None:
     assert gaussian_epsilon(noise_multiplier, delta) == pytest.approx(epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "epsilon", "delta"), [(1e-310, 1, 1.0), (1e305, 1e10, 0.0), (1e-310, 0, 1.0)]
+)
+def test_delta_survives_arguments_at_the_ends_of_the_doubles(
+    noise_multiplier: float, epsilon: float, delta: float
+) -> None:
+    assert gaussian_delta(noise_multiplier, epsilon) == delta
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 1.5, NAN, INF])
