@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from client_app.augmentation import augment
 from client_app.dp_sgd import dp_sgd_event
+from client_app.dp_sgd.gradient_hooks import UnitGradients
 from federation.accounting.events import SampledGaussianRelease
 from federation.config import ModelConfig, PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import ImageSet
@@ -301,7 +302,7 @@ def traces(model: nn.Module) -> list[Any]:
     """Return everything that hangs on a model beside the values of its parameters."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     modules = [(type(m), sorted(vars(m)), [len(getattr(m, kind)) for kind in hooks]) for m in model.modules()]
-    return [modules, list(model.state_dict()), [(vars(p), p.grad, p.requires_grad) for p in model.parameters()]]
+    return [modules, list(model.state_dict()), [(dict(vars(p)), p.grad, p.requires_grad) for p in model.parameters()]]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -338,6 +339,43 @@ def test_gradient_that_is_not_finite_ends_training_and_leaves_no_trace(mode: str
     assert failed.value.code is SiteErrorCode.TRAINING_FAILED
     assert traces(model) == before
     assert torch.equal(flat(model), flat(Linear()))
+
+
+class Broken(Silent):
+    """Fails when noise is drawn, with clipped gradients on the model."""
+
+    def normal(self, shape: tuple[int, ...] | torch.Size, stddev: float, *, device: torch.device) -> Tensor:
+        raise RuntimeError("no noise")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_that_stops_without_noise_leaves_no_gradient_behind(mode: str) -> None:
+    model = Linear()
+    before = traces(model)
+
+    with pytest.raises(RuntimeError, match="no noise"):
+        train(model, make_images(6), Broken(), grad_sample=mode)
+
+    assert traces(model) == before
+    assert torch.equal(flat(model), flat(Linear()))
+
+
+def test_training_that_stops_between_layers_leaves_no_activation_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Linear()
+    before = traces(model)
+    ordinary = UnitGradients.GRAD_SAMPLERS[nn.Linear]
+
+    def run_out_of_memory(layer: nn.Module, activations: Any, backprops: Tensor) -> Any:
+        if len(backprops) == 6:
+            layer.activations = [activations]  # type: ignore[assignment]  # as of a layer not yet reached
+            raise RuntimeError("out of memory")
+        return ordinary(layer, activations, backprops)
+
+    monkeypatch.setitem(UnitGradients.GRAD_SAMPLERS, nn.Linear, run_out_of_memory)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(model, make_images(6), Silent())
+
+    assert traces(model) == before
 
 
 def test_infinite_gradient_is_refused_too() -> None:
