@@ -13,13 +13,16 @@ KEY_BYTES = 32
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder` with mode 0700 when it is missing.
+    """Make `folder` with mode 0700 when it is missing, and what lies above it, durably.
 
     Raises:
         LedgerError: it cannot be made.
     """
     with explained(folder):
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in missing:
+            sync_folder(path.parent)
 
 
 def make_key(path: Path) -> bytes:

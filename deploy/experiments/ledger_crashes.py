@@ -20,7 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from client_app.ledger.inspection import inspect_ledger
-from deploy.experiments.ledger_victim import DATA_SET, DELTA, HOSPITAL, Kill, Site, live
+from deploy.experiments.ledger_victim import DATA_SET, DELTA, EVENT, HOSPITAL, Kill, Site, live
+from federation.accounting.accounts import ACCOUNTS
+from federation.accounting.events import History
 
 _MESSAGES_PER_LIFE = 4
 
@@ -62,6 +64,8 @@ def run_matrix(folder: Path, kills: int, seed: int) -> Toll:
     """
     draw = np.random.default_rng(seed)
     toll = Toll()
+    for account in ACCOUNTS.values():
+        account.epsilon(History.of([EVENT]), DELTA)  # Libraries that are loaded now are not loaded in every child.
     first, later = discover_points(folder / "discovery")
     points = [(True, *item) for item in first.items() if item[0] not in later or kills]
     points += [(False, *item) for item in later.items()]

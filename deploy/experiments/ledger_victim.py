@@ -28,7 +28,7 @@ HOSPITAL = "north"
 DATA_SET = "scans"
 DELTA = 1e-5
 _MECHANISM = Mechanism(name="update-gaussian", relation=Relation.ZERO_OUT, unit=Unit.UPDATE, clip_norm=1.0)
-_EVENT = GaussianRelease(noise_multiplier=200.0)
+EVENT = GaussianRelease(noise_multiplier=200.0)
 _LARGEST_CAP = 1e6
 
 
@@ -100,7 +100,7 @@ def ask(message: str) -> ReleaseRequest:
         message_id=message,
         data_set=DATA_SET,
         mechanism=_MECHANISM,
-        event=_EVENT,
+        event=EVENT,
         delta=DELTA,
         cap=_LARGEST_CAP,
         account="linear",

@@ -151,20 +151,33 @@ def test_export_gives_a_spreadsheet_no_formula_that_a_server_chose(place: Place)
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "export"])
-@pytest.mark.parametrize("crashed", [False, True])
-def test_nothing_is_created_or_changed(filled: Place, tmp_path: Path, command: str, crashed: bool) -> None:
-    place = filled
-    if crashed:
-        with filled.open() as opened:
-            opened.reserve(request("m9"))
-            place = Place(Path(shutil.copytree(filled.root, tmp_path / "crashed")))
-        place.rows.with_name("north.ledger-shm").unlink()
-    before = snapshot(place)
+def test_nothing_is_created_or_changed(filled: Place, command: str) -> None:
+    before = snapshot(filled)
 
-    result = invoke(place, command)
+    result = invoke(filled, command)
 
     assert result.exit_code == 0
-    assert snapshot(place) == before
+    assert snapshot(filled) == before
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "export"])
+@pytest.mark.parametrize("shared_memory", [False, True])
+def test_rows_of_a_client_that_crashed_are_seen_and_left_where_they_are(
+    filled: Place, tmp_path: Path, command: str, shared_memory: bool
+) -> None:
+    with filled.open() as opened:
+        opened.reserve(request("m9"))
+        crashed = Place(Path(shutil.copytree(filled.root, tmp_path / "crashed")))
+    memory = crashed.rows.with_name("north.ledger-shm")
+    memory.unlink() if not shared_memory else None
+    before = snapshot(crashed)
+
+    result = invoke(crashed, command, "--json")
+
+    after = snapshot(crashed)
+    assert json.loads(result.stdout)["row-count"] == 9
+    assert after.keys() == before.keys()
+    assert {path for path in after if after[path] != before[path]} <= {memory}
 
 
 def test_running_client_is_neither_disturbed_nor_waited_for(filled: Place) -> None:
