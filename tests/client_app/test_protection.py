@@ -145,13 +145,13 @@ def test_constant_schedule_does_not_change_within_the_run() -> None:
     assert len(multipliers) == 1
 
 
-def test_noise_set_by_hand_is_not_changed_by_earlier_runs() -> None:
-    before = History.of([FIFTH] * 30)
+@pytest.mark.parametrize("by_hand", [{"noise_multiplier": 12.0}, {"release_epsilon": 0.2}])
+def test_noise_set_by_hand_is_not_changed_by_earlier_runs(by_hand: dict[str, Any]) -> None:
+    # What is left, 2, would ask for a multiplier of 24.22 in each of 10 releases.
+    policy, before = policy_of("update-gaussian", max_epsilon=8.0), History.of([FIFTH] * 30)
 
-    assert plan(before=before, noise_multiplier=12.0).noise_multiplier == 12.0
-    assert plan(before=before, release_epsilon=0.2).noise_multiplier == plan(
-        release_epsilon=0.2
-    ).noise_multiplier  # fmt: skip
+    assert plan(policy, before=before, **by_hand) == plan(policy, **by_hand)
+    assert plan(policy, before=before).noise_multiplier == pytest.approx(24.22, rel=1e-3)
 
 
 def test_earlier_runs_that_left_nothing_are_a_spent_budget() -> None:
