@@ -120,12 +120,19 @@ def test_nothing_is_added_to_an_update_without_a_mechanism_or_after_dp_sgd(mecha
     assert protect(update, settings.privacy, protection_of(settings), NoNoise()) == update
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("mechanism", ["none", "update-gaussian"])
-def test_training_that_diverges_is_refused_before_any_noise(mechanism: str) -> None:
-    diverging = {"optimizer": "sgd", "learning-rate": 1e38, "local-epochs": 3}
+def test_training_that_diverges_is_refused_before_any_noise(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, value: float
+) -> None:
+    def diverge(model: torch.nn.Module, *_: object, **__: object) -> None:
+        with torch.no_grad():
+            next(model.parameters()).view(-1)[0] = value
+
+    monkeypatch.setattr("client_app.updating.train_locally", diverge)
 
     with pytest.raises(SiteError) as refused:
-        update_of(configuration(mechanism, **diverging), NoNoise())
+        update_of(configuration(mechanism), NoNoise())
 
     assert refused.value.code is SiteErrorCode.NON_FINITE_UPDATE
 
