@@ -22,8 +22,6 @@ def count_normals(shape: Sequence[int], stddev: float) -> int:
     Raises:
         PrivacyError: a size is negative, or the noise would be negative, not a number, or lost in float32.
     """
-    if not math.isfinite(stddev) or stddev < 0:
-        raise PrivacyError(f"Expected noise_stddev={stddev} >= 0 and finite.")
     if stddev != 0 and not SMALLEST_STDDEV <= stddev <= LARGEST_STDDEV:
         raise PrivacyError(
             f"Expected noise_stddev={stddev} to be 0 or within [{SMALLEST_STDDEV}, {LARGEST_STDDEV}], where float32 "

@@ -130,6 +130,14 @@ class TestCryptographicNoise(NoiseSourceContract):
 
         assert drawn == []
 
+    def test_no_noise_takes_nothing_from_the_stream(self, monkeypatch: pytest.MonkeyPatch, noise: NoiseSource) -> None:
+        drawn: list[int] = []
+        monkeypatch.setattr(Keystream, "fill", lambda self, buffer: drawn.append(len(buffer)))
+
+        noise.normal((100,), 0.0, device=CPU)
+
+        assert drawn == []
+
     def test_memory_for_making_many_samples_is_bounded(
         self, monkeypatch: pytest.MonkeyPatch, noise: NoiseSource
     ) -> None:
