@@ -59,15 +59,18 @@ def deployed_node(folder: Path, **tables: Any) -> dict[str, Any]:
     return {"site_policy": str(path)}
 
 
-def save_own_images(folder: Path, *, count: int = 60, given_split: bool = False, classes: int = 3) -> Path:
-    """Write random images with `count` labels to `folder / "own.npz"`, as a pool or with a split of their own."""
-    stream = np.random.default_rng(0)
+def save_own_images(
+    folder: Path, *, count: int = 60, given_split: bool = False, class_names: str = "class", seed: int = 0
+) -> Path:
+    """Write `count` random images of three classes to `folder / "own.npz"`, as a pool or with a split of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = np.random.default_rng(seed)
     sizes = {"train": count, "val": count // 3, "test": count // 3} if given_split else {"": count}
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = {"class_names": np.array([f"{class_names}-{index}" for index in range(3)])}
     for split, size in sizes.items():
         prefix = f"{split}_" if split else ""
         arrays[f"{prefix}images"] = stream.integers(0, 256, (size, 8, 8), dtype=np.uint8)
-        arrays[f"{prefix}labels"] = np.arange(size) % classes
+        arrays[f"{prefix}labels"] = stream.permutation(np.arange(size) % 3)
     np.savez(folder / "own.npz", **arrays)
     return folder / "own.npz"
 

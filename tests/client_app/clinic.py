@@ -27,10 +27,18 @@ class Clinic:
     """Hospital "north" with 60 training images whose files bring a split of their own."""
 
     def __init__(
-        self, folder: Path, *, policy: dict[str, Any] | None = None, given_split: bool = True, **settings: Any
+        self,
+        folder: Path,
+        *,
+        policy: dict[str, Any] | None = None,
+        given_split: bool = True,
+        class_names: str = "class",
+        seed: int = 0,
+        **settings: Any,
     ) -> None:
         self.folder = folder
-        own = {"name": "npz", "root": str(save_own_images(folder, given_split=given_split))}
+        images = save_own_images(folder, given_split=given_split, class_names=class_names, seed=seed)
+        own = {"name": "npz", "root": str(images)}
         self.node = deployed_node(folder, **(policy or {}))
         self.flat = flat_configuration(folder, **{"privacy__delta": DELTA, **settings})
         self.configuration = parse_configuration(self.flat)

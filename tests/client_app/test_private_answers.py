@@ -146,6 +146,24 @@ def test_budget_that_is_spent_has_its_code_and_nothing_more_is_spent(
     assert hospital.spend().epsilon({"update-gaussian": "linear", "dp-sgd": "rdp"}[mechanism]) <= cap
 
 
+@pytest.mark.parametrize(("kind", "work"), [("train", "compute_update"), ("evaluate", "score")])
+def test_answer_that_cannot_be_paid_for_or_was_given_costs_no_work(
+    clinic: Callable[..., Clinic], monkeypatch: pytest.MonkeyPatch, kind: str, work: str
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise AssertionError("Expected no work.")
+
+    settings: dict[str, Any] = {**UPDATE, "privacy__evaluation_noise_multiplier": 5.0}
+    hospital = clinic(policy={"privacy": {"max-epsilon": 1.0}}, **settings)
+    while hospital.ask(kind, f"m{len(hospital.rows())}").has_content():
+        pass
+    monkeypatch.setattr(f"client_app.main.{work}", begin)
+
+    codes = [hospital.ask(kind, message_id).error.code for message_id in ("another", "m0")]
+
+    assert codes == [SiteErrorCode.BUDGET_EXHAUSTED, SiteErrorCode.ALREADY_RELEASED]
+
+
 def test_budget_of_scores_is_spent_apart_from_that_of_updates(clinic: Callable[..., Clinic]) -> None:
     settings: dict[str, Any] = {**UPDATE, "privacy__evaluation_noise_multiplier": 5.0}
     hospital = clinic(policy={"privacy": {"max-epsilon": 1.0}, "evaluation": {"metrics": "noised"}}, **settings)

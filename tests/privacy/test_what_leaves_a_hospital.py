@@ -10,16 +10,22 @@ from flwr.app import Context, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from client_app import main
 from client_app.boundary import guarded
 from client_app.main import app
+from client_app.updating import protect
 from federation.config import TrainingConfig, parse_configuration
 from federation.datasets.sites import load_site
 from federation.errors import SiteErrorCode
+from federation.metrics import Scores
 from federation.models import build_model
-from federation.parameters import read_parameters
+from federation.parameters import Parameters, read_parameters
+from federation.records.answers import decode_hospital_scores, decode_model_update
+from federation.records.declarations import Declaration
 from federation.records.tasks import encode_evaluation_task, encode_query, encode_training_task
 from federation.records.tensors import encode_parameters
 from tests.client_app.calls import flat_configuration, make_context, make_message, wire_bytes
+from tests.client_app.clinic import Clinic
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,3 +76,100 @@ def test_answer_holds_the_fields_of_the_contract_and_no_other(answers: dict[str,
     found = {name: set(record) if name != "arrays" else set() for name, record in answers[kind].items()}
 
     assert found == ALLOWED[kind]
+
+
+MARKER = "patient-4711"
+_DECLARED = {
+    f"privacy.{name}"
+    for name in (
+        "mechanism", "relation", "unit", "clip-norm", "delta", "account", "spent", "cap", "releases", "uncovered",
+        "event.kind", "event.noise-multiplier",
+    )
+}  # fmt: skip
+_SAMPLED = {"privacy.event.sampling-probability", "privacy.event.steps"}
+NOISED = {"protocol", "hospital-id", "model-version", *_DECLARED}
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "dp-sgd": {"privacy__mechanism": "dp-sgd", "privacy__account": "rdp", "privacy__noise_multiplier": 5.0},
+    "update-gaussian": {"privacy__mechanism": "update-gaussian", "privacy__noise_multiplier": 24.22},
+}
+
+
+def private_hospital(folder: Path, mechanism: str) -> Clinic:
+    """Return a deployed hospital whose path and class names hold a marker."""
+    return Clinic(folder / MARKER, class_names=MARKER, **MECHANISMS[mechanism])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_private_update_holds_its_declaration_and_no_further_field(volume: Path, mechanism: str) -> None:
+    content = private_hospital(volume, mechanism).train().content
+
+    further = _SAMPLED if mechanism == "dp-sgd" else set()
+    assert {name: set(record) for name, record in content.items() if name != "arrays"} == {
+        "config": NOISED | further, "metrics": {"examples"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_private_scores_hold_their_declaration_and_no_further_field(volume: Path, mechanism: str) -> None:
+    content = private_hospital(volume, mechanism).evaluate().content
+
+    assert {name: set(record) for name, record in content.items()} == {
+        "config": NOISED | {"split"}, "metrics": {"examples", "accuracy"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_private_answers_hold_no_marker_no_path_and_no_image(volume: Path, mechanism: str) -> None:
+    hospital = private_hospital(volume, mechanism)
+
+    sent = b"".join(wire_bytes(reply) for reply in (hospital.train(), hospital.evaluate()))
+
+    assert MARKER.encode() not in sent
+    assert str(volume).encode() not in sent
+    for images in (hospital.data.train, hospital.data.validation):
+        assert not any(image.tobytes() in sent for image in images.images)
+
+
+def test_update_before_its_noise_never_leaves(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Parameters] = []
+
+    def watch(update: Parameters, *arguments: Any) -> Parameters:
+        seen.append({name: value.clone() for name, value in update.items()})
+        return protect(update, *arguments)
+
+    monkeypatch.setattr(main, "protect", watch)
+    reply = private_hospital(volume, "update-gaussian").train()
+
+    released, sent = decode_model_update(reply.content).update, wire_bytes(reply)
+    (raw,) = seen
+    for name, value in raw.items():
+        assert value.numpy().tobytes() not in sent
+        assert not (released[name] == value).any()
+
+
+def test_exact_scores_never_leave_under_a_mechanism(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = Scores(accuracy=0.123456789, auroc=0.987654321, loss=3.0, examples=20)
+    monkeypatch.setattr(main, "score", lambda *_: exact)
+
+    found = decode_hospital_scores(private_hospital(volume, "dp-sgd").evaluate().content).scores
+
+    assert found.accuracy != exact.accuracy
+    assert (found.auroc, found.loss, found.examples) == (None, None, 20)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_declaration_depends_on_nothing_that_the_images_hold(volume: Path, mechanism: str) -> None:
+    """Two hospitals with other images and labels, but as many, declare the same."""
+    declarations: list[tuple[Declaration | None, Declaration | None]] = []
+    for name in ("one", "two"):
+        hospital = Clinic(volume / name, seed=len(declarations), **MECHANISMS[mechanism])
+        replies = (hospital.train(), hospital.evaluate())
+        declarations.append(
+            (
+                decode_model_update(replies[0].content).declaration,
+                decode_hospital_scores(replies[1].content).declaration,
+            )
+        )
+
+    assert declarations[0] == declarations[1]
+    assert declarations[0][0] is not None
