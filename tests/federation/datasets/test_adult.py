@@ -166,6 +166,15 @@ def test_a_file_is_split_in_three_with_or_without_a_header(tmp_path):
     assert len(plain.train) + len(plain.validation) + len(plain.test) == 400
 
 
+def test_quoted_cells_are_read_like_others(tmp_path):
+    rows = [make_row(number) for number in range(60)]
+    quoted = [tuple(f'"{cell}"' for cell in row) for row in rows]
+
+    plain, other = load(write(tmp_path / "plain.csv", rows)), load(write(tmp_path / "quoted.csv", quoted))
+
+    assert np.array_equal(plain.train.images, other.train.images)
+
+
 def test_a_row_stays_in_its_split_whatever_rows_stand_beside_it(tmp_path):
     rows = [make_row(number) for number in range(100)]
     newcomer = make_row(500)
