@@ -41,7 +41,7 @@ def train_locally(
     labels = targets(torch.from_numpy(np.array(images.labels)), info.task).to(device)
     optimizer = make_optimizer(model.parameters(), plan)
     loss_of = criterion(info.task)
-    shift = label_shift(images, info, plan.label_skew).to(device)
+    shift = label_shift(images, info, plan.label_skew).to(device) + prior_shift(info, plan).to(device)
     model.train()
     for _ in range(plan.local_epochs):
         order = torch.randperm(len(images), generator=generator).to(device)
@@ -70,6 +70,25 @@ def label_shift(images: ImageSet, info: DatasetInfo, kind: str) -> Tensor:
         raise SiteError(SiteErrorCode.PLAN_REFUSED, f"Expected one label per image for training.label-skew={kind!r}.")
     counts = torch.bincount(torch.from_numpy(np.array(images.labels)), minlength=info.classes) + 1
     return (counts / counts.sum()).log()
+
+
+def prior_shift(info: DatasetInfo, plan: TrainingConfig) -> Tensor:
+    """Return the logs of the plan's public class frequencies: float32, shape (classes,), or a single zero.
+
+    Logit adjustment (Menon et al., arXiv 2007.07314, equation 10) by numbers that everybody knows: no image enters.
+
+    Raises:
+        SiteError: there are not as many frequencies as classes, or an image has several labels.
+    """
+    prior = plan.public_prior
+    if not prior:
+        return torch.zeros(1)
+    if len(prior) != info.classes or info.task is Task.MULTILABEL:
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected training.class-prior of {info.classes} classes with one label per image, found {len(prior)}.",
+        )
+    return torch.tensor(prior, dtype=torch.float32).log()
 
 
 def make_optimizer(parameters: Iterable[Tensor], plan: TrainingConfig) -> torch.optim.Optimizer:

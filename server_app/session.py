@@ -16,7 +16,7 @@ from federation.errors import (
 from federation.models import build_model
 from federation.parameters import read_parameters, require_like
 from server_app.aggregation.fedavg import FedAvg
-from server_app.aggregation.server_optimizer import make_server_optimizer
+from server_app.aggregation.tail_averaging import with_tail_averaging
 from server_app.central_evaluation import CentralEvaluator
 from server_app.checkpoint import Checkpoint, CheckpointStore
 from server_app.clock import Clock
@@ -138,7 +138,7 @@ class Session:
         info = shape.as_info(self._configuration.data.name)
         network = build_model(self._configuration.model, info, seed=self._configuration.run.seed)
         parameters = read_parameters(network)
-        optimizer = make_server_optimizer(self._configuration.aggregation)
+        optimizer = with_tail_averaging(self._configuration.aggregation)
         if checkpoint is None:
             return GlobalModel(parameters, version=0, optimizer=optimizer)
         require_like(checkpoint.parameters, parameters)
@@ -167,7 +167,9 @@ class Session:
         made, planned = self._progress.model_version, self._configuration.aggregation.rounds
         if made >= planned:
             return ""
-        return f"Version {made} of {planned} is the last: every hospital has spent its privacy budget."
+        able = [name for name in self._progress.contributions if not self._is_paused(name)]
+        who = f"only {len(able)} have not, which is fewer than min-updates" if able else "none has any left"
+        return f"Version {made} of {planned} is the last: hospitals have spent their privacy budgets, {who}."
 
     def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:
         mail.note_totals()

@@ -11,7 +11,7 @@ from client_app.dp_sgd.gradient_hooks import hooks_on
 from client_app.dp_sgd.separability import require_separable
 from client_app.dp_sgd.units import group_units
 from client_app.noise.source import NoiseSource
-from client_app.training import make_optimizer
+from client_app.training import make_optimizer, prior_shift
 from federation.accounting.events import SampledGaussianRelease
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
@@ -70,6 +70,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     event = dp_sgd_event(units.count, plan, privacy, noise_multiplier)
     require_separable(model, info, mode=privacy.grad_sample, device=device)
     batches = Batches(images, info, plan, privacy, generator=generator, device=device)
+    shift = prior_shift(info, plan).to(device)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with hooks_on(model, privacy.grad_sample) as hooks:
         optimizer = make_clipping_optimizer(
@@ -89,7 +90,8 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
             for number, part in enumerate(parts, start=1):
                 batch = batches.take(part)
                 optimizer.signal_skip_step(number < len(parts))
-                optimizer.add_part(losses_of(model(batch.images), batch.labels, info.task), batch.images, batch.sizes)
+                losses = losses_of(model(batch.images) + shift, batch.labels, info.task)
+                optimizer.add_part(losses, batch.images, batch.sizes)
     return event
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +188,3 @@ def analyse_literal_recipe(settings: dict[str, Any], folder: Path) -> Result:
             **{name: account.epsilon(history, settings["delta"]) for name, account in ACCOUNTS.items()},
         }
     return {"recipes": found}
-
-
-def adult_section(results: dict[str, Result]) -> Sequence[str]:
-    """Return the section of the results page."""
-    from deploy.experiments.privacy_adult_page import render_adult
-
-    return render_adult(results)

@@ -67,7 +67,8 @@ def _literal(literal: Result | None) -> Sequence[str]:
     lines = [
         "**What the literal recipe guarantees.** Clip the whole update to C and add noise of "
         "2C sqrt(2 ln(1.25/delta)) / epsilon: that protects a participant's whole update (replace-one), not a record, "
-        "and each release costs epsilon anew. The formula is proven for epsilon below 1 only; the exact value is given beside it.",
+        "and each release costs epsilon anew. The formula is proven for epsilon below 1 only; the exact value is given "
+        "beside it.",
         "| named epsilon | noise multiplier | exact epsilon of one release | releases | linear | RDP | PLD |\n"
         "|---|---|---|---|---|---|---|",
     ]

@@ -1,9 +1,9 @@
 """The run configuration: frozen pydantic tables (`tables`), parsed once from Flower's flat dictionary (`parsing`)."""
 
+from federation.config.aggregation_table import AggregationConfig
 from federation.config.parsing import describe_keys, flatten, nest, parse_configuration
 from federation.config.privacy_table import PrivacyConfig
 from federation.config.tables import (
-    AggregationConfig,
     Configuration,
     DataConfig,
     ModelConfig,

@@ -10,11 +10,13 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from federation.config.aggregation_table import AggregationConfig
 from federation.config.privacy_table import PrivacyConfig
 from federation.config.table import Table
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
 
 _SMALLEST_RATE = 1e-12
+_PRIOR_TOLERANCE = 1e-3
 
 
 class DataConfig(Table):
@@ -60,6 +62,11 @@ class DataConfig(Table):
         description="Strength of a fixed intensity shift (gain and offset) per simulated hospital, as different "
         "scanners would give; 0 leaves the images alone.",
     )
+    features: Literal["none", "wavelet"] = Field(
+        "none",
+        description="`wavelet`: in place of pixels, fixed wavelet features of each grey image, 24 channels at a "
+        "quarter of its size; computed once, by public filters. For `model.name = linear`.",
+    )
     phantom_examples: int = Field(3000, ge=60, description="Images that `phantom` makes, all hospitals together.")
     phantom_classes: int = Field(4, ge=2, le=8, description="Classes of `phantom`.")
     phantom_difficulty: float = Field(
@@ -77,10 +84,11 @@ class DataConfig(Table):
 class ModelConfig(Table):
     """Which network is trained; input shape and number of classes come from the data."""
 
-    name: Literal["cnn", "mlp", "resnet18"] = Field(
+    name: Literal["cnn", "mlp", "linear", "resnet18"] = Field(
         "cnn",
-        description="`cnn`: three convolutions and a 512-unit layer; `mlp`: one hidden layer; `resnet18`: 28-pixel "
-        "stem and GroupNorm, so that no batch statistics are shared.",
+        description="`cnn`: three convolutions and a 512-unit layer; `mlp`: one hidden layer; `linear`: one layer "
+        "without bias on normalized inputs, for fixed features; `resnet18`: 28-pixel stem and GroupNorm, so that no "
+        "batch statistics are shared.",
     )
     hidden_units: int = Field(64, ge=1, le=65536, description="Width of the hidden layer of `mlp`.")
 
@@ -106,6 +114,11 @@ class TrainingConfig(Table):
         description="`logit-adjustment`: train on logits shifted by the hospital's own log class frequencies, so that "
         "a hospital which sees few classes does not pull the model towards them; not for several labels per image.",
     )
+    class_prior: str = Field(
+        "",
+        description="Public class frequencies, for example `0.26,0.74`: training shifts the logits by their logs, so "
+        "that the model predicts as if classes were equally frequent. Never counted from a hospital's own labels.",
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field(
         "auto", description="Where to train; `auto` takes CUDA, then MPS, then the CPU."
     )
@@ -117,53 +130,27 @@ class TrainingConfig(Table):
         "identical between engines and machines; 0 leaves torch's own choice.",
     )
 
+    @model_validator(mode="after")
+    def _have_one_prior(self) -> Self:
+        prior = self.public_prior
+        if prior and (min(prior) <= 0 or abs(sum(prior) - 1) > _PRIOR_TOLERANCE):
+            raise ValueError(f"Expected class-prior={self.class_prior!r} as positive shares that sum to 1.")
+        if prior and self.label_skew != "none":
+            raise ValueError("Expected class-prior or label-skew, found both: they correct the same thing.")
+        return self
+
+    @property
+    def public_prior(self) -> tuple[float, ...]:
+        """The class frequencies of `class_prior`; empty when none are named."""
+        try:
+            return tuple(float(part) for part in self.class_prior.split(",") if part.strip())
+        except ValueError:
+            raise ValueError(f"Expected class-prior={self.class_prior!r} as numbers with commas between.") from None
+
     def at_version(self, version: int) -> Self:
         """Return the plan for the model version number `version`: the learning rate decayed that many times."""
         rate = self.learning_rate * self.learning_rate_decay**version
         return self.model_copy(update={"learning_rate": rate})
-
-
-class AggregationConfig(Table):
-    """When the server applies updates, and how much each one weighs."""
-
-    rule: Literal["fedavg"] = Field("fedavg", description="`fedavg`: apply when all sampled hospitals have answered.")
-    rounds: int = Field(5, ge=1, description="Model versions to make before the run ends.")
-    sample_fraction: float = Field(1.0, gt=0, le=1, description="Share of the hospitals sampled per round.")
-    sample_count: int = Field(0, ge=0, description="Hospitals sampled per round; 0 uses `sample-fraction`.")
-    weighting: Literal["examples", "uniform", "sqrt"] = Field(
-        "examples", description="Size factor of an update: number of training images, 1, or its square root."
-    )
-    server_optimizer: Literal["average", "momentum", "adam"] = Field(
-        "average",
-        description="What moves the model by the mean update: `average` adds it (FedAvg); `momentum`: FedAvgM; `adam`: "
-        "FedAdam.",
-    )
-    server_learning_rate: float = Field(
-        1.0, gt=0, le=1e6, description="Server learning rate; `adam` usually wants 0.01 to 0.1."
-    )
-    server_momentum: float = Field(
-        0.9, ge=0, lt=1, description="Momentum of `momentum`, and beta1 of `adam`; ignored by `average`."
-    )
-    server_beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the second moment of `adam`.")
-    server_adaptivity: float = Field(
-        1e-3, gt=0, le=1e6, description="Tau of `adam`: added to the root of the second moment; larger adapts less."
-    )
-    deadline_s: float = Field(0.0, ge=0, description="Longest round in seconds; 0 waits for every sampled hospital.")
-    min_updates: int = Field(1, ge=1, description="Fewest accepted updates that make a new version.")
-    give_up_s: float = Field(
-        86400.0,
-        gt=0,
-        description="Seconds after which a task without an answer is given up and its hospital may be asked again.",
-    )
-    max_empty_rounds: int = Field(3, ge=1, description="Rounds in a row without enough updates before the run fails.")
-
-    @model_validator(mode="after")
-    def _sample_enough(self) -> Self:
-        if self.sample_count and self.min_updates > self.sample_count:
-            raise ValueError(f"Expected min-updates={self.min_updates} <= sample-count={self.sample_count}.")
-        if self.deadline_s > self.give_up_s:
-            raise ValueError(f"Expected deadline-s={self.deadline_s:g} <= give-up-s={self.give_up_s:g}.")
-        return self
 
 
 class RunConfig(Table):

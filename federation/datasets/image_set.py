@@ -44,6 +44,10 @@ class DatasetInfo:
         """The number of classes (or labels)."""
         return len(self.class_names)
 
+    def resized(self, *, channels: int, height: int, width: int) -> DatasetInfo:
+        """Return the same description of images of another shape."""
+        return replace(self, channels=channels, height=height, width=width)
+
     @property
     def label_digest(self) -> str:
         """Sha256 of the class names in their order, shortened: parties compare labels without sending them."""
@@ -114,6 +118,10 @@ class Dataset:
             test=splits["test"],
             given_split=given_split,
         )
+
+    def described(self, info: DatasetInfo) -> Dataset:
+        """Return the same splits under another description."""
+        return replace(self, info=info)
 
     def map_splits(self, change: Callable[[ImageSet], ImageSet]) -> Dataset:
         """Return the data set with `change(split)` in place of each split."""

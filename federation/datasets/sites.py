@@ -17,6 +17,7 @@ from federation.config.tables import DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet
 from federation.datasets.loader import load_dataset, make_read_only
 from federation.datasets.root import absolute_root
+from federation.datasets.wavelet_features import replace_by_features
 from federation.errors import ConfigurationError, DataError, PartitionError
 from federation.partitioning import SiteIndices, assign, check_split_sizes
 from federation.randomness import numpy_stream
@@ -40,6 +41,8 @@ def load_site(data: DataConfig, *, site: int, sites: int, seed: int) -> Dataset:
         ConfigurationError: `data.name` or `data.root` does not serve.
     """
     _check_site(site, sites)
+    if data.features == "wavelet":
+        return _load_features(data.model_copy(update={"features": "none"}), site, sites, seed)
     if data.partition == "by-file":
         part = _load_entry(data, site, sites, seed)
     else:
@@ -84,7 +87,8 @@ def load_own_folder(data: DataConfig, *, seed: int) -> Dataset:
             "use 'folder', 'npz' or a MedMNIST name."
         )
     absolute_root(data)
-    return load_dataset(data, seed=seed)
+    dataset = load_dataset(data, seed=seed)
+    return replace_by_features(dataset) if data.features == "wavelet" else dataset
 
 
 def site_shift(images: NDArray[np.uint8], *, strength: float, site: int, seed: int) -> NDArray[np.uint8]:
@@ -126,6 +130,11 @@ def _load(data: DataConfig, seed: int) -> Dataset:
 @lru_cache(maxsize=4)
 def _assign(data: DataConfig, sites: int, seed: int) -> tuple[SiteIndices, ...]:
     return assign(_load(data, seed), data, sites=sites, seed=seed)
+
+
+@lru_cache(maxsize=128)
+def _load_features(data: DataConfig, site: int, sites: int, seed: int) -> Dataset:
+    return replace_by_features(load_site(data, site=site, sites=sites, seed=seed)).map_splits(make_read_only)
 
 
 @lru_cache(maxsize=128)

@@ -13,6 +13,7 @@ from federation.config import ModelConfig
 from federation.datasets.image_set import DatasetInfo
 from federation.errors import ModelError
 from federation.models.cnn import Cnn
+from federation.models.linear import Linear
 from federation.models.mlp import Mlp
 from federation.models.resnet18 import ResNet18
 from federation.randomness import derive_seed
@@ -51,11 +52,13 @@ def build_empty_model(model: ModelConfig, info: DatasetInfo) -> nn.Module:
 
 def _construct(model: ModelConfig, info: DatasetInfo) -> nn.Module:
     shape = (info.channels, info.height, info.width)
-    smallest = 4 if model.name != "mlp" else 1
+    smallest = 1 if model.name in ("mlp", "linear") else 4
     if min(info.height, info.width) < smallest:
         raise ModelError(f"Expected images of at least {smallest} x {smallest} pixels for {model.name}, found {shape}.")
     if model.name == "cnn":
         return Cnn(shape, info.classes)
+    if model.name == "linear":
+        return Linear(shape, info.classes)
     if model.name == "mlp":
         return Mlp(shape, info.classes, hidden_units=model.hidden_units)
     return ResNet18(shape, info.classes)

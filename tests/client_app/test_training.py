@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from client_app.training import make_optimizer, train_locally
+from client_app.training import make_optimizer, prior_shift, train_locally
 from federation.config import TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet, Task
 from federation.errors import SiteError, SiteErrorCode
@@ -271,3 +272,21 @@ def test_plan_names_the_optimizer(name: Any, kind: type[torch.optim.Optimizer]) 
     assert type(optimizer) is kind
     (group,) = optimizer.param_groups
     assert (group["lr"], group["weight_decay"]) == (0.25, 0.125)
+
+
+def test_public_prior_shifts_logits_by_its_logs() -> None:
+    info = DatasetInfo(name="x", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=6, width=6)
+
+    shift = prior_shift(info, TrainingConfig(class_prior="0.25,0.75"))
+
+    assert shift.tolist() == pytest.approx([math.log(0.25), math.log(0.75)])
+    assert prior_shift(info, TrainingConfig()).tolist() == [0.0]
+
+
+def test_public_prior_of_other_classes_is_refused() -> None:
+    info = DatasetInfo(name="x", task=Task.MULTICLASS, class_names=("a", "b", "c"), channels=1, height=6, width=6)
+
+    with pytest.raises(SiteError, match=r"class-prior of 3 classes .* found 2") as error:
+        prior_shift(info, TrainingConfig(class_prior="0.25,0.75"))
+
+    assert error.value.code is SiteErrorCode.PLAN_REFUSED

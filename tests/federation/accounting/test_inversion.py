@@ -55,12 +55,26 @@ def test_count_fits_and_one_more_does_not(name: str, noise: float, epsilon: floa
 
 
 @given(limit=st.integers(0, 10**7), power=st.floats(0.5, 2))
-def test_count_up_to_ten_million_takes_few_questions(limit: int, power: float) -> None:
+def test_count_is_exact_whatever_the_growth(limit: int, power: float) -> None:
     account = Counted(lambda history: history.releases**power)
 
-    count = largest_count(gaussian(), epsilon=(limit + 0.5) ** power, delta=1e-5, account=account)
+    assert largest_count(gaussian(), epsilon=(limit + 0.5) ** power, delta=1e-5, account=account) == limit
 
-    assert count == limit
+
+@pytest.mark.parametrize("limit", [123_456, 9_999_999])
+@pytest.mark.parametrize(("power", "questions"), [(0.5, 12), (1, 8), (2, 26)])
+def test_millions_of_releases_take_a_few_questions(limit: int, power: float, questions: int) -> None:
+    account = Counted(lambda history: history.releases**power)
+
+    largest_count(gaussian(), epsilon=(limit + 0.5) ** power, delta=1e-5, account=account)
+
+    assert account.asked <= questions
+
+
+def test_cliff_takes_no_more_questions_than_bisection_and_a_few() -> None:
+    account = Counted(lambda history: 1e-9 * history.releases if history.releases < 10**7 else 1e9)
+
+    assert largest_count(gaussian(), epsilon=1, delta=1e-5, account=account) == 10**7 - 1
     assert account.asked <= 50
 
 
@@ -129,6 +143,18 @@ def test_noise_on_top_of_what_only_the_tighter_account_can_bear_is_found() -> No
 
     assert account_of("rdp").epsilon(spent, 1e-5) > 0.95
     assert account_of("pld").epsilon(spent.plus(gaussian(noise)), 1e-5) <= 0.95
+
+
+def test_noise_that_exceeds_the_budget_by_the_last_bit_is_too_little() -> None:
+    def cost(history: History) -> float:
+        if not history.releases:
+            return 0.0
+        return math.nextafter(8.0, math.inf) if min(event.noise_multiplier for event in history.counts) < 2 else 4.0
+
+    noise = smallest_noise_multiplier(gaussian, releases=1, epsilon=8.0, delta=1e-5, account=Counted(cost))
+
+    assert noise == pytest.approx(2.0, rel=2e-4)
+    assert noise >= 2
 
 
 def test_noise_is_refused_where_the_budget_is_spent_or_cannot_be_met() -> None:

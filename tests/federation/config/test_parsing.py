@@ -83,7 +83,7 @@ def test_key_that_is_no_key_is_unknown(key: str) -> None:
         ("run.resume", 1, "Input should be a valid boolean."),
         ("run.resume", "true", "Input should be a valid boolean."),
         ("run.name", 5, "Input should be a valid string."),
-        ("model.name", "vit", "Input should be 'cnn', 'mlp' or 'resnet18'."),
+        ("model.name", "vit", "Input should be 'cnn', 'mlp', 'linear' or 'resnet18'."),
         ("training.learning-rate", float("inf"), "Input should be a finite number."),
         ("training.learning-rate", float("nan"), "Input should be a finite number."),
         ("training.learning-rate", 0.0, "Input should be greater than 0."),
@@ -211,6 +211,9 @@ BOUND_TO_OTHERS = {
     "training.learning-rate",
     "training.learning-rate-decay",
     "privacy.calibration",
+    "training.class-prior",
+    "training.label-skew",
+    "aggregation.average-last",
     "privacy.release-epsilon",
     "privacy.grad-sample",
     "privacy.layer-shares",
@@ -232,3 +235,46 @@ def test_every_allowed_value_survives_parsing_and_flattening(flat: dict[str, Any
 
     assert flatten(configuration) == flatten(Configuration()) | flat
     assert parse_configuration(flatten(configuration)) == configuration
+
+
+@pytest.mark.parametrize(
+    ("prior", "expected"),
+    [("0.5,0.6", "shares that sum to 1"), ("1.0,0.0", "shares that sum to 1"), ("a,b", "numbers with commas between")],
+)
+def test_class_prior_that_is_no_distribution_is_refused(prior: str, expected: str) -> None:
+    assert expected in problems_of({"training.class-prior": prior})[0]
+
+
+def test_class_prior_and_label_skew_exclude_each_other() -> None:
+    flat = {"training.class-prior": "0.5,0.5", "training.label-skew": "logit-adjustment"}
+
+    assert "found both" in problems_of(flat)[0]
+
+
+def test_class_prior_is_read_as_numbers() -> None:
+    configuration = parse_configuration({"training.class-prior": "0.26, 0.74"})
+
+    assert configuration.training.public_prior == (0.26, 0.74)
+    assert parse_configuration({}).training.public_prior == ()
+
+
+def test_averaging_more_versions_than_there_are_is_refused() -> None:
+    assert "average-last=6 <= rounds=5" in problems_of({"aggregation.average-last": 6})[0]
+
+
+@pytest.mark.parametrize(
+    ("flat", "expected"),
+    [
+        ({"privacy.calibration": "classic"}, "0 < release-epsilon=0 <= 1"),
+        ({"privacy.calibration": "classic", "privacy.release-epsilon": 1.5}, "whose proof holds there only"),
+        ({"privacy.release-epsilon": 0.2, "privacy.noise-multiplier": 2.0}, "found both"),
+        ({"privacy.release-epsilon": 0.2, "privacy.mechanism": "dp-sgd"}, "no release-epsilon under dp-sgd"),
+        ({"privacy.grad-sample": "ghost", "privacy.augmentation-multiplicity": 2}, "ghost clipping cannot"),
+        ({"privacy.epsilon": 0.0}, "greater than 0"),
+        ({"privacy.epsilon": -1.0}, "greater than 0"),
+        ({"privacy.delta": 1.0}, "less than 1"),
+        ({"privacy.delta": 0.0}, "greater than 0"),
+    ],
+)
+def test_impossible_privacy_is_refused(flat: dict[str, Any], expected: str) -> None:
+    assert expected in problems_of(flat)[0]
