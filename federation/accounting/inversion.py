@@ -49,8 +49,6 @@ def largest_count(event: Event, *, epsilon: float, delta: float, account: Accoun
         return account.epsilon(before.plus(event, int(count)), delta) - epsilon
 
     fits, over = _Point(0, excess(0)), _Point(1, excess(1))
-    if fits.excess > 0:
-        return 0
     while over.excess <= 0:
         if over.x >= LARGEST_COUNT:
             return LARGEST_COUNT
