@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from client_app.ledger.row_file import RowFile
+from client_app.ledger.rows import Row
 from federation.errors import LedgerError
 from tests.client_app.ledger.place import Place, request
 
@@ -73,14 +75,16 @@ def in_child(action: object) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_forked_child_is_refused_and_does_no_harm(place: Place) -> None:
+def test_forked_child_is_refused_and_does_no_harm(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with place.open() as ledger:
         reservation = ledger.reserve(request("m1"))
 
         assert in_child(lambda: ledger.reserve(request("m2"))) == 0
         assert in_child(lambda: ledger.commit(reservation)) == 0
         assert in_child(lambda: ledger.spend("scans", 1e-5)) == 0
-        assert in_child(ledger.close) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(RowFile, "close", lambda _: os._exit(3))
+            assert in_child(ledger.close) == 1
 
         ledger.commit(reservation)
         with pytest.raises(LedgerError, match="another one"):
@@ -106,18 +110,33 @@ def test_child_that_outlives_its_parent_does_not_keep_the_next_client_out(place:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_threads_share_one_ledger_without_losing_a_row(place: Place) -> None:
+def test_threads_share_one_ledger_one_after_the_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, writing, together = RowFile.append, threading.Lock(), threading.Barrier(4)
+    overlaps: list[str] = []
+
+    def watched(file: RowFile, row: Row) -> None:
+        alone = writing.acquire(blocking=False)
+        append(file, row)
+        overlaps.extend([] if alone else [row.body])
+        writing.release()
+
     def work(name: str) -> None:
+        together.wait()
         for number in range(10):
             ledger.commit(ledger.reserve(request(f"{name}-{number}", cap=100.0)))
 
+    monkeypatch.setattr(RowFile, "append", watched)
+    interval = sys.getswitchinterval()
     with place.open() as ledger:
+        sys.setswitchinterval(1e-6)
         threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        sys.setswitchinterval(interval)
 
+        assert overlaps == []
         assert ledger.spend("scans", 1e-5).committed == 40
     with place.open() as ledger:
         assert ledger.spend("scans", 1e-5).committed == 40
