@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := --set privacy.mechanism=dp-sgd --set model.name=mlp --set training.optimizer=sgd \
+	--set training.learning-rate=0.5 --set data.phantom-examples=6000 --set aggregation.rounds=8
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export FLWR_TELEMETRY_ENABLED := 0
@@ -11,7 +13,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test lint types unit test-slow test-base docs constraints clean
+.PHONY: help setup demo bench test lint types unit test-slow test-base docs constraints clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,8 +26,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(READY) ## Train six simulated hospitals through `flwr run` and write runs/demo/report.html.
-	$(BIN)/aegis simulate --engine flower --hospitals 6 --name demo
+demo: $(READY) ## Train six simulated hospitals with DP-SGD through `flwr run` and write runs/demo/report.html.
+	$(BIN)/aegis simulate --engine flower --hospitals 6 --name demo $(DEMO)
+
+bench: $(READY) ## Time noise, ledger and DP-SGD against their baselines, and write docs/results/02-privacy.md.
+	$(BIN)/aegis experiment privacy --part noise --part ledger --part dp-sgd
 
 test: lint types unit ## Lint, types and the fast tests.
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from server_app.report.formats import Value, show_count, show_epsilon, show_reasons, show_share
 from server_app.report.order import natural_key
-from server_app.summary import Summary
+from server_app.summary import HospitalSummary, Summary
 
 NO_CLASSES = "no class has both positive and negative images"
+_AT_HOME = "under a privacy mechanism it stays at the hospital"
 _NOT_EVALUATED = "the final model was not evaluated at this hospital"
 
 
@@ -68,10 +69,16 @@ def _hospital_row(summary: Summary, hospital: str) -> HospitalRow:
         reasons=show_reasons(part.refused),
         accuracy=show_share(part.accuracy, _NOT_EVALUATED),
         share=part.accuracy if part.accuracy is not None and 0.0 <= part.accuracy <= 1.0 else None,
-        auroc=show_share(part.auroc, _NOT_EVALUATED if part.accuracy is None else NO_CLASSES),
+        auroc=show_share(part.auroc, _why_no_auroc(part)),
         epsilon=show_epsilon(part.epsilon_spent, part.delta),
         benefit=show_share(benefit, "no epsilon to relate the accuracy to"),
     )
+
+
+def _why_no_auroc(part: HospitalSummary) -> str:
+    if part.accuracy is None:
+        return _NOT_EVALUATED
+    return _AT_HOME if part.ledger is not None else NO_CLASSES
 
 
 def refusal_rows(summary: Summary) -> list[RefusalRow]:

@@ -90,7 +90,7 @@ base-uri 'none'; form-action 'none'">
 <section>
 <h2>Hospitals</h2>
 <p class="note section-note">Worst accuracy first. Accuracy and AUROC are those of the final model on each hospital's \
-own test images.</p>
+own test images{% if view.ledgers %}; accuracy was noised before it left{% endif %}.</p>
 {% if view.hospitals %}
 <div class="card scroll{{ ' long' if view.long_table }}" tabindex="0" role="region" aria-label="Table of hospitals">
 <table class="hospitals">
