@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from client_app.dp_sgd import suggest_clip_norm, survey_gradient_norms
+from client_app.dp_sgd.norm_survey import _count
 from client_app.noise.source import NoiseSource
 from federation.accounting.events import GaussianRelease
 from federation.config import ModelConfig, PrivacyConfig, TrainingConfig
@@ -95,6 +96,12 @@ def test_norm_that_is_no_number_counts_as_the_largest_instead_of_failing() -> No
     counts, _ = survey(Normalizing(), images, Silent(), edges=[1e6])
 
     assert counts.tolist() == [5, 1]
+
+
+def test_norm_on_an_edge_counts_above_it() -> None:
+    counts = _count(torch.tensor([0.5, 1.0, 1.5]), torch.tensor([1.0, 2.0]))
+
+    assert counts.tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("edges", [[], [0.0, 1.0], [-1.0], [1.0, 1.0], [2.0, 1.0], [math.nan], [1.0, math.nan]])
