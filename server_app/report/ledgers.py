@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from server_app.report.formats import MISSING, Value, show_count
+from server_app.report.formats import Value, show_count
 from server_app.report.order import natural_key
 from server_app.summary import LedgerSummary, Summary
 
@@ -27,7 +27,6 @@ class LedgerRow:
     linear: Value
     rdp: Value
     pld: Value
-    benefit: Value
     status: str
     alarming: bool
 
@@ -35,13 +34,13 @@ class LedgerRow:
 def ledger_rows(summary: Summary) -> list[LedgerRow]:
     """Return a row for every hospital that declared a mechanism, in natural order of their ids."""
     return [
-        _ledger_row(hospital, part.ledger, part.benefit_per_epsilon)
+        _ledger_row(hospital, part.ledger)
         for hospital, part in sorted(summary.per_hospital.items(), key=lambda item: natural_key(item[0]))
         if part.ledger is not None
     ]
 
 
-def _ledger_row(hospital: str, ledger: LedgerSummary, benefit: float | None) -> LedgerRow:
+def _ledger_row(hospital: str, ledger: LedgerSummary) -> LedgerRow:
     return LedgerRow(
         hospital=hospital,
         mechanism=ledger.mechanism,
@@ -54,7 +53,6 @@ def _ledger_row(hospital: str, ledger: LedgerSummary, benefit: float | None) -> 
         linear=_epsilon(ledger.linear, "sum over this run's releases"),
         rdp=_epsilon(ledger.rdp, "Renyi differential privacy, this run"),
         pld=_epsilon(ledger.pld, "privacy loss distributions, this run"),
-        benefit=_benefit(benefit),
         status=_status(ledger),
         alarming=bool(ledger.uncovered or ledger.contradictions),
     )
@@ -77,9 +75,3 @@ def _epsilon(value: float, title: str) -> Value:
 def _left(value: float) -> Value:
     """Return what may still be spent, rounded down."""
     return Value(text=f"{math.floor(value * 1000) / 1000:.3f}", title=repr(value))
-
-
-def _benefit(value: float | None) -> Value:
-    if value is None:
-        return Value(text=MISSING, title="no accuracy before and after to compare", missing=True)
-    return Value(text=f"{value:+.4f}")

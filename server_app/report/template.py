@@ -157,7 +157,7 @@ Spent, cap and left count by the account that binds; the three accounts beside t
 <th scope="col" class="number">Releases</th><th scope="col" class="number">Epsilon spent</th>
 <th scope="col" class="number">Cap</th><th scope="col" class="number">Left</th>
 <th scope="col" class="number">Linear</th><th scope="col" class="number">RDP</th><th scope="col" class="number">PLD</th>
-<th scope="col" class="number">Accuracy gained per epsilon</th><th scope="col">Status</th>
+<th scope="col">Status</th>
 </tr></thead>
 <tbody>
 {% for row in view.ledgers %}
@@ -169,7 +169,7 @@ Spent, cap and left count by the account that binds; the three accounts beside t
 <span class="meter"><span style="width: {{ '%.1f' % (row.share * 100) }}%"></span></span></td>
 <td class="number">{{ show(row.cap) }}</td><td class="number">{{ show(row.left) }}</td>
 <td class="number">{{ show(row.linear) }}</td><td class="number">{{ show(row.rdp) }}</td>
-<td class="number">{{ show(row.pld) }}</td><td class="number">{{ show(row.benefit) }}</td>
+<td class="number">{{ show(row.pld) }}</td>
 <td>{{ row.status }}</td>
 </tr>
 {% endfor %}
