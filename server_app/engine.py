@@ -80,16 +80,21 @@ class Engine:
         self._evaluate("test")
 
     def _is_spent(self) -> bool:
-        """Return whether no hospital has budget left for another update and none is still expected."""
-        return self._mirror.all_paused(self._roster.members) and not self._mail.in_flight.count("train")
+        """Return whether too few hospitals have budget left to make a version and no update is still expected.
+
+        Further rounds would be too small and spend the others' budget for nothing.
+        """
+        members = self._roster.members
+        able = self._mirror.unpaused(members)
+        too_few = len(able) < len(members) and len(able) < self._settings.aggregation.min_updates
+        return too_few and not self._mail.in_flight.count("train")
 
     def _dispatch(self) -> None:
         self._reach.look()
         self._reach.require_somebody()
         if self._mail.now() < self._not_before:
             return
-        willing = [name for name in self._reach.idle() if not self._mirror.is_paused(name)]
-        for name in self._rule.choose(willing, self._mail.now()):
+        for name in self._rule.choose(self._mirror.unpaused(self._reach.idle()), self._mail.now()):
             if not self._send_training(name):
                 self._lose(name, RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."))
 

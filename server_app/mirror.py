@@ -69,10 +69,9 @@ class LedgerMirror:
         mine = self._progress.spending.get(hospital_id, {}).get(TRAINING)
         return mine is not None and mine.paused
 
-    def all_paused(self, hospital_ids: Iterable[str]) -> bool:
-        """Return whether there are hospitals and none of them can be asked any more."""
-        names = list(hospital_ids)
-        return bool(names) and all(self.is_paused(name) for name in names)
+    def unpaused(self, hospital_ids: Iterable[str]) -> list[str]:
+        """Return those of `hospital_ids` that can be asked for another update, in their order."""
+        return [name for name in hospital_ids if not self.is_paused(name)]
 
     def _require_protection(self, declaration: Declaration | None, split: str) -> None:
         asked = self._privacy.mechanism

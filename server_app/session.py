@@ -167,9 +167,9 @@ class Session:
         made, planned = self._progress.model_version, self._configuration.aggregation.rounds
         if made >= planned:
             return ""
-        able = [name for name in self._progress.contributions if not self._is_paused(name)]
-        who = f"only {len(able)} have not, which is fewer than min-updates" if able else "none has any left"
-        return f"Version {made} of {planned} is the last: hospitals have spent their privacy budgets, {who}."
+        able = sum(not self._is_paused(name) for name in self._progress.contributions)
+        who = f"only {able} can still pay for an update" if able else "every hospital has spent its privacy budget"
+        return f"Version {made} of {planned} is the last: {who}."
 
     def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:
         mail.note_totals()

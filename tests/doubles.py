@@ -1,4 +1,7 @@
-"""Stand-ins for hospitals: a ClientApp that answers the protocol at once, without data, and can misbehave on demand."""
+"""Stand-ins for hospitals: a ClientApp that answers the protocol at once, without data, and can misbehave on demand.
+
+Under a mechanism they keep books in memory and declare honestly, a task asked again as it was the first time.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from federation.accounting.accounts import account_of
+from federation.accounting.events import GaussianRelease, History, Relation, Unit
 from federation.config import Configuration, flatten, parse_configuration
 from federation.datasets.image_set import DatasetInfo, Task
+from federation.errors import SiteErrorCode
 from federation.metrics import Scores
 from federation.records.answers import (
     HospitalScores,
@@ -21,6 +27,7 @@ from federation.records.answers import (
     encode_hospital_scores,
     encode_model_update,
 )
+from federation.records.declarations import Declaration
 from federation.records.tasks import decode_evaluation_task, decode_training_task
 
 INFO = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=4, width=4)
@@ -41,6 +48,9 @@ class Hospitals:
         seeds: seeds received, per hospital and version.
         rates: learning rates received, per hospital and version.
         trained: (hospital id, version) in the order of training.
+        caps: per hospital index, epsilon that it spends on each of its splits at most; 8 unless given.
+        noise: per hospital index, its noise multiplier; 24.22 unless given, which costs 0.2 by the linear account.
+        books: per hospital id and split, the versions released with their noise multipliers, in order.
     """
 
     examples: dict[int, int] = field(default_factory=dict)
@@ -50,6 +60,9 @@ class Hospitals:
     seeds: dict[tuple[str, int], int] = field(default_factory=dict)
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
     trained: list[tuple[str, int]] = field(default_factory=list)
+    caps: dict[int, float] = field(default_factory=dict)
+    noise: dict[int, float] = field(default_factory=dict)
+    books: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict)
 
     def step(self, index: int, version: int) -> float:
         """Return what hospital `index` adds to every parameter of `version`."""
@@ -86,6 +99,11 @@ class Hospitals:
             examples=self.examples.get(index, 10),
             update=update,
         )
+        if parse_configuration(context.run_config).privacy.mechanism != "none":
+            declaration = self._declare(index, name, "training", task.model_version)
+            if declaration is None:
+                return Message(_exhausted(), reply_to=message)
+            answer = replace(answer, declaration=declaration)
         answer = self.spoil.get(index, lambda same: same)(answer)
         if isinstance(answer, ModelUpdate):
             answer = encode_model_update(answer)
@@ -96,7 +114,44 @@ class Hospitals:
         task = decode_evaluation_task(message.content)
         scores = Scores(accuracy=0.5 + index / 100, auroc=None, loss=None, examples=10)
         answer = HospitalScores(hospital_id=name, model_version=task.model_version, split=task.split, scores=scores)
+        if parse_configuration(context.run_config).privacy.mechanism != "none":
+            declaration = self._declare(index, name, task.split, task.model_version)
+            if declaration is None:
+                return Message(_exhausted(), reply_to=message)
+            answer = replace(answer, declaration=declaration)
         return Message(encode_hospital_scores(answer), reply_to=message)
+
+    def _declare(self, index: int, name: str, split: str, version: int) -> Declaration | None:
+        """Book one release under "update-gaussian", or of scores, and declare it; None where the cap has no room."""
+        book, cap = self.books.setdefault((name, split), {}), self.caps.get(index, 8.0)
+        known = list(book.items())
+        multiplier = book.get(version, self.noise.get(index, 24.22))
+        until = known[: [number for number, _ in known].index(version)] if version in book else known
+        history = History.of(
+            [GaussianRelease(noise_multiplier=value) for value in (*(value for _, value in until), multiplier)]
+        )
+        spent = account_of("linear").epsilon(history, 1e-5)
+        if spent > cap:
+            return None
+        book[version] = multiplier
+        scores = split != "training"
+        return Declaration(
+            mechanism="metrics" if scores else "update-gaussian",
+            relation=Relation.ADD_REMOVE if scores else Relation.ZERO_OUT,
+            unit=Unit.RECORD if scores else Unit.UPDATE,
+            clip_norm=1.0,
+            event=GaussianRelease(noise_multiplier=multiplier),
+            delta=1e-5,
+            account="linear",
+            spent=spent,
+            cap=cap,
+            releases=history.releases,
+        )
+
+
+def _exhausted() -> Error:
+    code = SiteErrorCode.BUDGET_EXHAUSTED
+    return Error(int(code), code.sentence)
 
 
 def configure(folder: Path, **settings: Any) -> Configuration:

@@ -18,10 +18,7 @@ from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
 from tests.doubles import Hospitals, changed, configure
-
-
-class Killed(BaseException):
-    """Plays SIGKILL: nothing in the product may catch it."""
+from tests.server_app.killing import Killed, kill_at
 
 
 def final_digest(folder: Path) -> str:
@@ -31,22 +28,6 @@ def final_digest(folder: Path) -> str:
 def run(folder: Path, hospitals: Hospitals, **settings: Any) -> Summary:
     settings = {"aggregation__rounds": 4, "aggregation__sample_count": 2, **settings}
     return simulate(configure(folder, **settings), hospitals.app(), [SiteTiming()] * 4)
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Let the process "die" at the `call`-th call of `owner.name`, before or after its work."""
-    original, calls = getattr(owner, name), [0]
-
-    def deadly(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == call and not after:
-            raise Killed
-        result = original(*args, **kwargs)
-        if calls[0] == call:
-            raise Killed
-        return result
-
-    monkeypatch.setattr(owner, name, deadly)
 
 
 POINTS = [
