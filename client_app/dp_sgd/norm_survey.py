@@ -15,6 +15,7 @@ from client_app.dp_sgd.separability import require_separable
 from client_app.dp_sgd.training import require_private_plan
 from client_app.dp_sgd.units import group_units
 from client_app.noise.source import NoiseSource
+from client_app.training import prior_shift
 from federation.accounting.events import GaussianRelease
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
@@ -46,7 +47,7 @@ def survey_gradient_norms(  # noqa: PLR0913 - what training takes, and the bins
         model: already on `device`; its values are left as they are.
         images: the training split.
         info: what the labels are.
-        plan: augmentation.
+        plan: augmentation and public class frequencies.
         privacy: unit, views, and how gradients are had. `clip_norm` is not used.
         edges: ascending positive norms between the bins: never taken from the data. Bin 0 holds the norms below the
             first edge, the last bin those from the last edge on.
@@ -68,13 +69,15 @@ def survey_gradient_norms(  # noqa: PLR0913 - what training takes, and the bins
     units = group_units(images, privacy)
     require_separable(model, info, mode=privacy.grad_sample, device=device)
     batches = Batches(images, info, plan, privacy, generator=generator, device=device)
+    shift = prior_shift(info, plan).to(device)
     counts = torch.zeros(len(edges) + 1, dtype=torch.float64)
     with hooks_on(model, privacy.grad_sample) as hooks:
         for part in units.everyone(noise).pieces(privacy.physical_batch // batches.views):
             batch = batches.take(part)
             if isinstance(hooks, UnitGradients):
                 hooks.sizes = batch.sizes
-            norms = hooks.measure_norms(losses_of(model(batch.images), batch.labels, info.task), batch.images)
+            losses = losses_of(model(batch.images) + shift, batch.labels, info.task)
+            norms = hooks.measure_norms(losses, batch.images)
             counts += _count(torch.linalg.vector_norm(torch.stack(norms), dim=0).cpu(), borders)
             hooks.set_grad_sample_to_none()
     noisy = counts + noise.normal(counts.shape, noise_multiplier, device=torch.device("cpu")).double()

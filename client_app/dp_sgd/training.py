@@ -54,7 +54,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
         model: already on `device`; a model without batch statistics. What is left on it afterwards is trained values.
         images: the training split, at least one image; with `patients` under `privacy.unit = "patient"`.
         info: what the labels are.
-        plan: optimizer, epochs, expected units per step (`batch_size`) and augmentation.
+        plan: optimizer, epochs, expected units per step (`batch_size`), augmentation and public class frequencies.
         privacy: clip norm, unit, views and how gradients are had.
         noise_multiplier: standard deviation of the noise over the clip norm.
         noise: draws the noise, the samples, and which of a patient's images enter a step.

@@ -20,7 +20,7 @@ from federation.errors import PrivacyError, SiteError, SiteErrorCode
 from federation.models import build_model
 from tests.client_app.calls import make_images
 from tests.client_app.dp_sgd.streams import CPU, Linear, Seeded, Silent, describe, flat, images_of_patients
-from tests.client_app.dp_sgd.test_training import Normalizing, gradients_of, pixels_of, traces
+from tests.client_app.dp_sgd.test_training import Normalizing, Prior, gradients_of, pixels_of, traces
 
 EDGES = [0.5, 1.0, 1.5, 2.0, 3.0]
 
@@ -75,6 +75,15 @@ def test_survey_of_patients_counts_the_norm_of_their_average() -> None:
     counts, _ = survey(Linear(), images, Silent(), unit="patient", images_per_patient=5)
 
     assert counts.tolist() == np.histogram(norms, [0, *EDGES, np.inf])[0].tolist()
+
+
+def test_survey_sees_the_gradients_that_training_with_public_class_frequencies_would_clip() -> None:
+    images = make_images(40)
+    rows = gradients_of(Prior([0.9, 0.09, 0.01]), pixels_of(images), torch.from_numpy(images.labels))
+
+    counts, _ = survey(Linear(), images, Silent(), plan={"class_prior": "0.9, 0.09, 0.01"})
+
+    assert counts.tolist() == np.histogram(rows.norm(dim=1).numpy(), [0, *EDGES, np.inf])[0].tolist()
 
 
 def test_every_bin_is_noised_by_the_multiplier() -> None:

@@ -99,6 +99,32 @@ def test_several_labels_per_image_give_one_loss_per_image(mode: str) -> None:
     torch.testing.assert_close(before - flat(model), clipped_sum(rows, middle) / 10, rtol=1e-4, atol=1e-6)
 
 
+class Prior(nn.Module):
+    """A linear model whose logits are shifted by the logs of given frequencies."""
+
+    def __init__(self, frequencies: list[float]) -> None:
+        super().__init__()
+        self.inner = Linear()
+        self.shift = torch.tensor(frequencies).log()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.inner(images) + self.shift
+        return logits
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_public_class_frequencies_shift_the_logits(mode: str) -> None:
+    images = make_images(10)
+    model = Linear()
+    rows = gradients_of(Prior([0.7, 0.2, 0.1]), pixels_of(images), torch.from_numpy(images.labels))
+    middle = float(rows.norm(dim=1).median())
+    before = flat(model)
+
+    train(model, images, Silent(), plan={"class_prior": "0.7, 0.2, 0.1"}, clip_norm=middle, grad_sample=mode)
+
+    torch.testing.assert_close(before - flat(model), clipped_sum(rows, middle) / 10, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("physical_batch", [1, 3, 4])
 def test_step_in_parts_is_the_step_as_a_whole(mode: str, physical_batch: int) -> None:
