@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from client_app.ledger.faults import explained
@@ -96,17 +96,13 @@ class RowFile:
         """Write `row` durably as the last one.
 
         Raises:
-            LedgerError: the volume refused, or another program wrote to the file.
+            LedgerError: the volume refused, or another program wrote to the file; only closing the file, which undoes
+                what was begun, tells whether the row is there.
         """
         with explained(self._path):
             self._database.execute("BEGIN IMMEDIATE")
-            try:
-                self._database.execute(_INSERT, _values(row))
-                self._database.execute("COMMIT")
-            except sqlite3.Error:
-                with suppress(sqlite3.Error):
-                    self._database.execute("ROLLBACK")
-                raise
+            self._database.execute(_INSERT, _values(row))
+            self._database.execute("COMMIT")
 
     def read(self) -> Iterator[Row]:
         """Return all rows in order, one by one.

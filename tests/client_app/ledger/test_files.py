@@ -41,6 +41,35 @@ def test_new_ledger_is_readable_by_its_owner_alone(place: Place) -> None:
     assert len(place.key.read_bytes()) == 32
 
 
+def test_birth_forces_each_file_to_disk_before_it_gets_its_name_and_the_folder_after_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
+
+    def sync(descriptor: int) -> None:
+        steps.append(f"force {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        real["fsync"](descriptor)
+
+    def name(source: Path, target: Path) -> None:
+        steps.append(f"name {Path(target).name}")
+        real["replace"](source, target)
+
+    place.root.joinpath("keys").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", name)
+    monkeypatch.setattr(os, "replace", name)
+
+    place.open().close()
+
+    assert steps == [
+        f"force {place.root.name}",
+        *("force north.key.new", "name north.key", "force keys"),
+        *("force north.anchor.new", "name north.anchor", "force keys"),
+        *("force north.ledger.new", "name north.ledger", "force volume"),
+    ]
+
+
 def test_two_hospitals_share_folders_but_no_budget(place: Place) -> None:
     south = Place(place.root, "south")
     release(place, "m1")

@@ -114,6 +114,12 @@ def test_change_of_rows_is_found_where_it_is_and_the_ledger_not_opened(
         filled.open()
 
 
+def test_dropped_rows_are_named(filled: Place) -> None:
+    filled.tamper("DELETE FROM rows WHERE seq IN (5, 6)")
+
+    assert (7, "Expected row 5 next, found row 7: rows are missing or were moved.") in findings(filled)
+
+
 @pytest.mark.parametrize("start", [1, 2, 6, 10, 11])
 def test_rewritten_chain_lacks_the_seal_and_contradicts_the_anchor(filled: Place, start: int) -> None:
     row = filled.raw_rows()[start - 1]
