@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context
 
 from federation.config import PrivacyConfig
 from server_app.summary import HospitalSummary, LedgerSummary
@@ -49,8 +50,8 @@ def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
         )
         sentences.append(
             f"Guaranteed ({mechanism}): all updates of a hospital together are differentially private with epsilon "
-            f"{spent:.3g} and delta {delta:.3g}, when {_UNITS[unit]} {_RELATIONS[relation]}; every hospital keeps the "
-            "count in its own ledger."
+            f"{_round_up(spent)} and delta {_round_up(delta)}, when {_UNITS[unit]} {_RELATIONS[relation]}; "
+            "every hospital keeps the count in its own ledger."
         )
     return sentences
 
@@ -60,8 +61,14 @@ def _unproven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
     if not open_books:
         return []
     return [
-        f"No epsilon is claimed for {', '.join(open_books)}: the same images were also released without a mechanism."
+        f"No epsilon is claimed for {', '.join(open_books)}: the same images were also released without a mechanism "
+        "or under another unit."
     ]
+
+
+def _round_up(value: float) -> str:
+    """Return `value` in three significant digits, never less than it is."""
+    return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(value)):g}"
 
 
 def _about_scores() -> str:

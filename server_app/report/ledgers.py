@@ -60,7 +60,7 @@ def _ledger_row(hospital: str, ledger: LedgerSummary) -> LedgerRow:
 
 def _status(ledger: LedgerSummary) -> str:
     if ledger.uncovered:
-        return f"no epsilon holds: {ledger.uncovered} releases without a mechanism"
+        return f"no epsilon holds: {ledger.uncovered} releases are not covered"
     words = ["paused: budget spent" if ledger.paused else "open"]
     if ledger.contradictions:
         words.append(f"{ledger.contradictions} declarations refused")

@@ -126,6 +126,17 @@ def test_released_noise_is_the_policys_and_not_the_smaller_one_asked_for(clinic:
     assert float(released.std()) == pytest.approx(100.0, rel=5 / math.sqrt(2 * released.numel()))
 
 
+def test_dp_sgd_trains_with_the_policys_noise_and_not_with_the_smaller_one_asked_for(
+    clinic: Callable[..., Clinic],
+) -> None:
+    step: dict[str, Any] = {"batch_size": 60, "optimizer": "sgd", "learning_rate": 1.0}
+    hospital = clinic(policy={"privacy": {"min-noise-multiplier": 100.0}}, **DP_SGD)
+
+    released = values(updated(hospital, **step).update)
+
+    assert float(released.std()) == pytest.approx(100.0 / 60, rel=5 / math.sqrt(2 * released.numel()))
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_budget_that_is_spent_has_its_code_and_nothing_more_is_spent(
     clinic: Callable[..., Clinic], mechanism: str

@@ -1,0 +1,96 @@
+"""What a run claims in words: no epsilon without noise, none where it does not hold, and never a smaller one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from federation.config import PrivacyConfig
+from server_app.guarantees import describe_guarantees
+from server_app.summary import HospitalSummary, LedgerSummary
+
+PRIVATE = PrivacyConfig(mechanism="dp-sgd")
+
+
+def ledger(**changes: Any) -> LedgerSummary:
+    values: dict[str, Any] = {
+        "mechanism": "dp-sgd", "relation": "add-remove", "unit": "record", "delta": 1e-5, "account": "pld",
+        "releases": 5, "spent": 3.2, "cap": 8.0, "linear": 12.0, "rdp": 3.5, "pld": 3.2, "uncovered": 0,
+        "paused": False, "contradictions": 0,
+    }  # fmt: skip
+    return LedgerSummary(**values | changes)
+
+
+def describe(privacy: PrivacyConfig = PRIVATE, **ledgers: LedgerSummary | None) -> list[str]:
+    hospitals = {
+        name: HospitalSummary(
+            examples=10, dispatched=1, updates=1, refused={}, accuracy=None, auroc=None, ledger=item
+        )
+        for name, item in ledgers.items()
+    }  # fmt: skip
+    return describe_guarantees(privacy, hospitals)
+
+
+def claimed(sentences: list[str]) -> list[tuple[float, float]]:
+    """Every (epsilon, delta) that is claimed."""
+    found = [re.search(r"epsilon ([\d.e+-]+) and delta ([\d.e-]+\d)", sentence) for sentence in sentences]
+    return [(float(match[1]), float(match[2])) for match in found if match]
+
+
+def test_run_without_a_mechanism_claims_no_epsilon() -> None:
+    sentences = describe(PrivacyConfig(), a=ledger())
+
+    assert claimed(sentences) == []
+    assert "no epsilon is claimed" in " ".join(sentences)
+
+
+@pytest.mark.parametrize("privacy", [PrivacyConfig(), PRIVATE])
+def test_every_sentence_says_whether_it_is_guaranteed(privacy: PrivacyConfig) -> None:
+    starts = ("Guaranteed", "Not guaranteed", "Measured, not guaranteed", "No epsilon is claimed")
+
+    assert all(sentence.startswith(starts) for sentence in describe(privacy, a=ledger(), b=ledger(uncovered=1)))
+
+
+def test_largest_spend_is_what_all_hospitals_are_promised() -> None:
+    assert claimed(describe(a=ledger(spent=1.0), b=ledger(spent=3.2), c=None)) == [(3.2, 1e-5)]
+
+
+@pytest.mark.parametrize("spent", [3.2, 1.0049, 7.99999, 0.0123449, 123.449, 1234.4])
+@pytest.mark.parametrize("delta", [1e-5, 1.23456e-5, 0.000999999])
+def test_claim_is_never_below_what_was_spent(spent: float, delta: float) -> None:
+    ((epsilon, claimed_delta),) = claimed(describe(a=ledger(spent=spent, delta=delta)))
+
+    assert spent <= epsilon <= spent * 1.01
+    assert delta <= claimed_delta <= delta * 1.01
+
+
+def test_claim_is_made_apart_for_each_mechanism_unit_relation_and_delta() -> None:
+    sentences = describe(
+        a=ledger(spent=1.0),
+        b=ledger(spent=2.0, unit="patient"),
+        c=ledger(spent=3.0, mechanism="update-gaussian", unit="update", relation="zero-out"),
+        d=ledger(spent=4.0, delta=1e-6),
+    )
+
+    assert sorted(claimed(sentences)) == [(1.0, 1e-5), (2.0, 1e-5), (3.0, 1e-5), (4.0, 1e-6)]
+    text = " ".join(sentences)
+    assert "when one training image is added or removed" in text
+    assert "when one patient is added or removed" in text
+    assert "when all that a hospital put into one update is replaced by nothing" in text
+
+
+def test_nothing_is_claimed_for_a_hospital_whose_epsilon_does_not_cover_everything() -> None:
+    sentences = describe(a=ledger(spent=1.0), b=ledger(spent=5.0, uncovered=2))
+
+    assert claimed(sentences) == [(1.0, 1e-5)]
+    assert [sentence for sentence in sentences if sentence.startswith("No epsilon is claimed for b:")]
+
+
+def test_run_in_which_nobody_declared_claims_nothing() -> None:
+    assert claimed(describe(a=None)) == []
+
+
+def test_seeded_noise_is_said_to_protect_nobody() -> None:
+    assert "protects nobody" in " ".join(describe(a=ledger()))
