@@ -22,6 +22,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         settings = ["model.name=mlp", "data.phantom-examples=90", "data.phantom-classes=2", "aggregation.rounds=1"]
+        settings += ["privacy.mechanism=dp-sgd"]
         assigned = [part for text in (f"run.root={folder}", *settings) for part in ("--set", text)]
         command = [str(Path(sys.executable).with_name("aegis")), "simulate", "--hospitals", "2", "--app", folder]
         finished = subprocess.run([*command, *assigned], check=False)

@@ -9,27 +9,9 @@ from typing import Annotated
 import typer
 
 from deploy.experiments.experiment import Experiment, data_folder, run_experiment
-from deploy.experiments.fedavg import PARTS as FEDAVG_PARTS
-from deploy.experiments.fedavg import fedavg_cells, fedavg_claims, write_fedavg_results
-from deploy.experiments.privacy import PARTS as PRIVACY_PARTS
-from deploy.experiments.privacy import privacy_cells, privacy_claims, write_privacy_results
+from deploy.experiments.parts import FEDAVG_PARTS, PRIVACY_PARTS
 
 experiment = typer.Typer(no_args_is_help=True, help="Measure what docs/results claims.")
-
-FEDAVG = Experiment(
-    slug="01-fedavg",
-    parts=FEDAVG_PARTS,
-    cells=lambda parts, data_root, source: fedavg_cells(parts, data_root=data_root, source=source),
-    claims=fedavg_claims,
-    write=write_fedavg_results,
-)
-PRIVACY = Experiment(
-    slug="02-privacy",
-    parts=PRIVACY_PARTS,
-    cells=lambda parts, data_root, _: privacy_cells(parts, data_root=data_root),
-    claims=privacy_claims,
-    write=write_privacy_results,
-)
 
 _CORES = os.cpu_count() or 1
 Jobs = Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)]
@@ -53,8 +35,17 @@ def fedavg_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure FedAvg: quality, speed and equality of both engines. Run it in the source tree; it resumes."""
+    from deploy.experiments.fedavg import fedavg_cells, fedavg_claims, write_fedavg_results
+
+    experiment = Experiment(
+        slug="01-fedavg",
+        parts=FEDAVG_PARTS,
+        cells=lambda parts, data_root, source: fedavg_cells(parts, data_root=data_root, source=source),
+        claims=fedavg_claims,
+        write=write_fedavg_results,
+    )
     root = data_folder(data, "medmnist")
-    run_experiment(FEDAVG, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+    run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
 
 
 @experiment.command("privacy")
@@ -70,5 +61,14 @@ def privacy_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure privacy: accounts, noise, ledger, DP-SGD, and what it costs. Run it in the source tree; it resumes."""
+    from deploy.experiments.privacy import privacy_cells, privacy_claims, write_privacy_results
+
+    experiment = Experiment(
+        slug="02-privacy",
+        parts=PRIVACY_PARTS,
+        cells=lambda parts, data_root, _: privacy_cells(parts, data_root=data_root),
+        claims=privacy_claims,
+        write=write_privacy_results,
+    )
     root = data_folder(data, "")
-    run_experiment(PRIVACY, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+    run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)

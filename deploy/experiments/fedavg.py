@@ -17,7 +17,6 @@ from deploy.experiments.overhead import overhead_cell
 from federation.durable import write_durably
 
 COMMAND = "aegis experiment fedavg"
-PARTS = ("pneumonia", "organa", "s1", "partitions", "engines", "overhead", "commands")
 _NOTES = {
     "pneumonia_accuracy_gap_points": "central minus federated test accuracy, paired by training seed; "
     "6 hospitals, Dirichlet 0.5, partition draw 0",
@@ -38,7 +37,7 @@ def fedavg_cells(parts: Sequence[str], *, data_root: str, source: Path) -> list[
     """Return the cells of the named `parts`.
 
     Args:
-        parts: of `PARTS`.
+        parts: of `FEDAVG_PARTS`.
         data_root: folder with the MedMNIST files, or empty to download.
         source: the source tree that `flwr run` and `make` are run on.
     """

@@ -18,14 +18,13 @@ from deploy.experiments.privacy_pneumonia import pneumonia_cells, pneumonia_clai
 from federation.durable import write_durably
 
 COMMAND = "aegis experiment privacy"
-PARTS = ("accounting", "noise", "ledger", "dp-sgd", "adult", "pneumonia")
 
 
 def privacy_cells(parts: Sequence[str], *, data_root: str) -> list[Cell]:
     """Return the cells of the named `parts`.
 
     Args:
-        parts: of `PARTS`.
+        parts: of `PRIVACY_PARTS`.
         data_root: folder with the subfolders `medmnist` and `adult`.
     """
     cells: list[Cell] = []

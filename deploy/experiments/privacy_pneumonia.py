@@ -154,8 +154,8 @@ def pneumonia_section(results: dict[str, Result]) -> Sequence[str]:
         "## PneumoniaMNIST, six hospitals",
         "`cnn` is the federation of page 01. The others train one linear layer on fixed wavelet features, all images "
         "of a hospital in each of 100 single steps, averaged by size with server momentum; the last half of the "
-        f"versions is averaged. Settings: {_settings(LINEAR)}; `linear-long`: {_settings(_LONG, but=LINEAR)}; under DP-SGD: "
-        f"{_settings(DP, but=LINEAR)}. The best of the three without privacy is the reference of the claims.",
+        f"versions is averaged. Settings: {_settings(LINEAR)}; `linear-long`: {_settings(_LONG, but=LINEAR)}; under "
+        f"DP-SGD: {_settings(DP, but=LINEAR)}. The best of the three without privacy is the reference of the claims.",
         "\n".join(rows),
         "With one step on all images and weights by size, the mean update does not depend on who holds which image, so "
         "the two partitions differ in their noise only. Filters, clip norm, weight decay and number of rounds were "

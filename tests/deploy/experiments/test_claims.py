@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deploy.experiments.claims import claim, claims_as_json, claims_as_table
-from deploy.experiments.fedavg import PARTS, fedavg_cells, fedavg_claims
+from deploy.experiments.fedavg import fedavg_cells, fedavg_claims
+from deploy.experiments.parts import FEDAVG_PARTS
 
 FIELDS = {"id", "value", "unit", "seeds", "spread", "command", "date", "machine", "note"}
 CLAIM_IDS = [
@@ -46,6 +47,6 @@ def test_every_claim_is_written_with_all_fields_even_when_nothing_was_measured()
 
 
 def test_cell_names_of_the_experiment_are_unique(tmp_path) -> None:
-    names = [cell.name for cell in fedavg_cells(PARTS, data_root="", source=tmp_path)]
+    names = [cell.name for cell in fedavg_cells(FEDAVG_PARTS, data_root="", source=tmp_path)]
 
     assert len(names) == len(set(names)) > 15

@@ -1,0 +1,6 @@
+"""What can be measured alone, by experiment: stands apart so that `aegis` starts without their libraries."""
+
+from __future__ import annotations
+
+FEDAVG_PARTS = ("pneumonia", "organa", "s1", "partitions", "engines", "overhead", "commands")
+PRIVACY_PARTS = ("accounting", "noise", "ledger", "dp-sgd", "adult", "pneumonia")
