@@ -130,6 +130,11 @@ def test_run_ends_when_too_few_hospitals_are_left_for_a_version(tmp_path: Path) 
     assert [version for name, version in hospitals.trained if name == "hospital-001"] == [0, 1]
 
 
+def test_federation_that_was_too_small_from_the_start_fails_and_blames_no_budget(tmp_path: Path) -> None:
+    with pytest.raises(RunFailedError, match="fewer than 3 usable updates"):
+        run(tmp_path, Hospitals(), 2, aggregation__rounds=2, aggregation__min_updates=3)
+
+
 def test_enough_hospitals_that_are_left_go_on(tmp_path: Path) -> None:
     summary = run(tmp_path, Hospitals(caps={0: 0.4}), 3, aggregation__rounds=5, aggregation__min_updates=2)
 
