@@ -7,6 +7,7 @@ import typer
 from deploy.experiments.command import experiment
 from deploy.inspect_data import data
 from deploy.ledger import ledger
+from deploy.policy import policy
 from deploy.rebuild_report import report_command
 from deploy.simulate import simulate_command
 
@@ -16,6 +17,7 @@ main.command("report")(report_command)
 main.add_typer(experiment, name="experiment")
 main.add_typer(data, name="data")
 main.add_typer(ledger, name="ledger")
+main.add_typer(policy, name="policy")
 
 
 @main.callback()

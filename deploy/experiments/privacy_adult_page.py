@@ -29,9 +29,9 @@ def render_adult(results: dict[str, Result]) -> list[str]:
         "## Adult income, five participants, three a round",
         f"Settings without privacy: {_settings(ADULT)}. Under DP-SGD: {_settings(DP_SGD, but=ADULT)}. Each participant "
         f"plans its budget for its share of {RELEASES} of the 30 rounds and is paused after that many releases. The "
-        "setting was chosen while looking at test accuracy. The encoding of rows does much of the work: it has 75 inputs "
-        "with public levels and bounds; a plainer one of 43 inputs stayed below all three targets in a trial that is "
-        "not recorded here.",
+        "setting was chosen while looking at test accuracy. The encoding of rows does much of the work: it has 75 "
+        "inputs with public levels and bounds; a plainer one of 43 inputs stayed below all three targets in a trial "
+        "that is not recorded here.",
         _table(results),
         *_survey(results.get("adult-norm-survey")),
         *_literal(results.get("adult-literal-guarantee")),

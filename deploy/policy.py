@@ -1,0 +1,82 @@
+"""`aegis policy check`: says what a site policy allows before anything relies on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from client_app.policy import SitePolicy, read_policy
+from federation.errors import SiteError
+
+policy = typer.Typer(no_args_is_help=True, help="Look at a hospital's site policy; nothing is changed.")
+
+
+@policy.callback()
+def _group() -> None:
+    """Look at a hospital's site policy; nothing is changed."""
+
+
+@policy.command("check")
+def check_command(
+    path: Annotated[Path, typer.Argument(help="The site.toml.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+) -> None:
+    """Read a site policy and say what it allows and what to think about. Exit code 2: it cannot be used."""
+    try:
+        found = read_policy(path)
+    except SiteError as error:
+        if as_json:
+            typer.echo(json.dumps({"usable": False, "reason": str(error)}))
+        else:
+            Console(stderr=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+    allows, doubts = list(describe_policy(found)), list(find_doubts(found))
+    if as_json:
+        content = {"usable": True, "allows": allows, "doubts": doubts, "policy": found.model_dump(by_alias=True)}
+        typer.echo(json.dumps(content, indent=1))
+        return
+    console = Console()
+    for sentence in allows:
+        console.print(f"- {sentence}", markup=False)
+    for sentence in doubts:
+        console.print(f"! {sentence}", style="yellow", markup=False)
+
+
+def describe_policy(found: SitePolicy) -> Iterator[str]:
+    """Yield what `found` allows, a sentence each."""
+    privacy, evaluation = found.privacy, found.evaluation
+    yield f"{found.hospital_id} reads {found.data.root} ({found.data.name}), known to the ledger as {found.data.id!r}."
+    private = [name for name in privacy.mechanisms if name != "none"]
+    if private:
+        yield (
+            f"Updates leave protected by {' or '.join(private)}, at most epsilon {privacy.max_epsilon:g} at delta "
+            f"{privacy.max_delta:g} over everything ever released from {found.data.id!r}, counted by the "
+            f"{'account of the mechanism' if privacy.account == 'default' else privacy.account + ' account'}."
+        )
+    if "none" in privacy.mechanisms:
+        yield "Updates may leave without protection."
+    if not privacy.mechanisms:
+        yield "No update leaves: privacy.mechanisms names none."
+    yield f"Models trained: {', '.join(found.models.allowed) or 'none'}."
+    scores = {"off": "No score leaves.", "noised": "Accuracy leaves with noise, and is booked; AUROC does not leave."}
+    yield scores.get(evaluation.metrics, "Accuracy and AUROC leave as they are in runs without a mechanism.")
+
+
+def find_doubts(found: SitePolicy) -> Iterator[str]:
+    """Yield what whoever signs `found` should think about, a sentence each."""
+    privacy = found.privacy
+    if "none" in privacy.mechanisms:
+        yield "Whoever sees an unprotected update can try to reconstruct images; after one, no epsilon holds."
+    if len([name for name in privacy.mechanisms if name != "none"]) > 1:
+        yield "Two mechanisms protect different units; once both were used on the data, no epsilon holds for either."
+    if found.evaluation.metrics == "exact":
+        yield "Exact scores on few images reveal labels."
+    if not found.models.allowed or not privacy.mechanisms:
+        yield "This hospital will refuse every training task."
+    if not Path(found.data.root).exists():
+        yield f"{found.data.root} does not exist on this machine."

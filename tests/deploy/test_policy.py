@@ -1,0 +1,66 @@
+"""`aegis policy check`: what a file allows, in words, before anything relies on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from click.testing import Result
+from typer.testing import CliRunner
+
+from deploy.cli import main
+
+POLICY: dict[str, Any] = {
+    "hospital-id": "north",
+    "state-dir": "/srv/state",
+    "keys-dir": "/srv/keys",
+    "data": {"id": "chest", "name": "folder", "root": "/"},
+    "privacy": {"mechanisms": ["dp-sgd"], "max-epsilon": 4.0, "max-delta": 1e-5},
+    "models": {"allowed": ["cnn"]},
+    "evaluation": {"metrics": "noised"},
+}
+
+
+def check(folder: Path, *arguments: str, **tables: Any) -> Result:
+    path = folder / "site.toml"
+    path.write_text(tomli_w.dumps(POLICY | tables))
+    return CliRunner().invoke(main, ["policy", "check", str(path), *arguments])
+
+
+def test_sound_policy_is_said_in_words(tmp_path: Path) -> None:
+    result = check(tmp_path)
+
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "dp-sgd, at most epsilon 4 at delta 1e-05 over everything ever released from 'chest'" in text
+    assert "Models trained: cnn." in text
+    assert "!" not in text
+
+
+@pytest.mark.parametrize(
+    ("tables", "doubt"),
+    [
+        ({"privacy": {"mechanisms": ["none"]}}, "can try to reconstruct images"),
+        ({"privacy": POLICY["privacy"] | {"mechanisms": ["dp-sgd", "update-gaussian"]}}, "different units"),
+        ({"evaluation": {"metrics": "exact"}}, "reveal labels"),
+        ({"models": {}}, "refuse every training task"),
+        ({"privacy": {}}, "refuse every training task"),
+        ({"data": POLICY["data"] | {"root": "/nowhere/at/all"}}, "does not exist"),
+    ],
+)
+def test_what_to_think_about_is_said(tmp_path: Path, tables: dict[str, Any], doubt: str) -> None:
+    content = json.loads(check(tmp_path, "--json", **tables).stdout)
+
+    assert content["usable"]
+    assert any(doubt in sentence for sentence in content["doubts"])
+
+
+def test_impossible_policy_exits_with_two_and_its_reason(tmp_path: Path) -> None:
+    wrong = {"privacy": {"mechanisms": ["dp-sgd"]}}
+
+    assert check(tmp_path, **wrong).exit_code == 2
+    content = json.loads(check(tmp_path, "--json", **wrong).stdout)
+    assert (content["usable"], "max-epsilon > 0" in content["reason"]) == (False, True)
