@@ -39,7 +39,8 @@ def load_adult(data: DataConfig, *, seed: int) -> Dataset:
     """Return the Adult data at `data.root` as images: uint8, shape (N, 1, 1, 75); class 1 earns more than 50,000.
 
     A row's split is drawn from `seed` and the row itself, so that it does not depend on the other rows: one row more
-    moves none of them, and copies of a row stay together.
+    moves none of them, and copies of a row stay together. It is not a split that belongs to the data all the same:
+    whoever chooses the fractions moves rows from one split to another.
 
     Args:
         data: `root` is the folder of adult.data and adult.test, or one CSV file. Of a folder, adult.test is the test
@@ -67,7 +68,7 @@ def load_adult(data: DataConfig, *, seed: int) -> Dataset:
     splits = {name: _encode(part) for name, part in parts.items()}
     width = splits["train"].images.shape[3]
     info = DatasetInfo(name=ADULT, task=Task.MULTICLASS, class_names=CLASS_NAMES, channels=1, height=1, width=width)
-    return Dataset(info=info, train=splits["train"], validation=splits["validation"], test=splits["test"])
+    return Dataset.of_splits(info, splits, given_split=False)
 
 
 def _member(root: Path, name: str) -> Path:

@@ -346,3 +346,10 @@ def test_official_rows_are_divided_among_hospitals():
     sites = [load_site(data, site=site, sites=5, seed=0) for site in range(5)]
 
     assert sum(len(site.train) + len(site.validation) + len(site.test) for site in sites) == 32561 + 16281
+
+
+def test_split_that_fractions_decide_is_no_split_of_the_data(tmp_path: Path) -> None:
+    dataset = load(write_pair(tmp_path))
+
+    assert not dataset.given_split
+    assert not load(write(tmp_path / "one.csv", [make_row(number) for number in range(60)])).given_split

@@ -11,6 +11,7 @@ import pytest
 from federation.config import DataConfig
 from federation.datasets import Task, load_dataset
 from federation.errors import ConfigurationError, DataError
+from tests.client_app.calls import save_own_images
 
 TEST_DATA = os.environ.get("AEGIS_TEST_DATA", "")
 
@@ -238,3 +239,10 @@ def test_patients_may_be_given_for_some_splits_only(tmp_path):
 def test_patients_that_are_not_one_whole_number_per_image_are_refused(tmp_path, patients):
     with pytest.raises(DataError, match=r"whole numbers of shape \(30,\) as patients .*: number the patients"):
         load(tmp_path, pooled() | {"patients": patients})
+
+
+@pytest.mark.parametrize("given_split", [True, False])
+def test_data_set_says_whether_its_split_came_with_it(tmp_path: Path, given_split: bool) -> None:
+    path = save_own_images(tmp_path, given_split=given_split)
+
+    assert load_dataset(DataConfig(name="npz", root=str(path)), seed=0).given_split is given_split
