@@ -68,7 +68,7 @@ def _unproven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
 
 def _round_up(value: float) -> str:
     """Return `value` in three significant digits, never less than it is."""
-    return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(value)):g}"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(value))):.3g}"
 
 
 def _about_scores() -> str:

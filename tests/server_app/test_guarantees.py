@@ -66,6 +66,10 @@ def test_claim_is_never_below_what_was_spent(spent: float, delta: float) -> None
     assert delta <= claimed_delta <= delta * 1.01
 
 
+def test_round_numbers_stay_round() -> None:
+    assert "epsilon 8 and delta 1e-05," in " ".join(describe(a=ledger(spent=7.99998)))
+
+
 def test_claim_is_made_apart_for_each_mechanism_unit_relation_and_delta() -> None:
     sentences = describe(
         a=ledger(spent=1.0),
