@@ -200,6 +200,18 @@ def test_another_ledger_of_the_same_hospital_is_refused(place: Place) -> None:
         place.open()
 
 
+def test_another_ledger_under_the_same_key_is_refused(place: Place) -> None:
+    elsewhere = Place(place.root / "elsewhere")
+    release(place, "m1")
+    elsewhere.keys.mkdir(parents=True)
+    shutil.copy(place.key, elsewhere.key)
+    release(elsewhere, "m1")
+    shutil.copyfile(elsewhere.rows, place.rows)
+
+    with pytest.raises(LedgerError, match="the file was replaced by another ledger"):
+        place.open()
+
+
 def test_anchor_of_another_key_is_refused(place: Place) -> None:
     elsewhere = Place(place.root / "elsewhere")
     release(place, "m1")

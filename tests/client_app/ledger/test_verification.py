@@ -6,11 +6,14 @@ import hashlib
 import json
 import sqlite3
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from client_app.ledger import inspection
 from client_app.ledger.inspection import inspect_ledger
+from client_app.ledger.rows import Row
 from federation.errors import LedgerError
 from tests.client_app.ledger.place import Place, request
 
@@ -112,6 +115,24 @@ def test_change_of_rows_is_found_where_it_is_and_the_ledger_not_opened(
     assert seqs <= found
     with pytest.raises(LedgerError, match=r"Expected a sound ledger .* Nothing was released"):
         filled.open()
+
+
+def test_rows_that_a_running_client_writes_meanwhile_are_no_fault(
+    filled: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = inspection._read_rows
+
+    def write_first(path: Path) -> tuple[Row, ...]:
+        for number in range(3):
+            ledger.reserve(request(f"meanwhile-{number}"))
+        return read(path)
+
+    with filled.open() as ledger:
+        monkeypatch.setattr(inspection, "_read_rows", write_first)
+        found = inspection.inspect_ledger(filled.folder, "north", key_folder=filled.keys)
+
+    assert found.audit.findings == []
+    assert len(found.rows) == 12
 
 
 def test_dropped_rows_are_named(filled: Place) -> None:
