@@ -80,6 +80,13 @@ def test_run_whose_hospitals_have_all_spent_their_budgets_ends_early_and_well(tm
     assert moves(tmp_path) == pytest.approx(sum(0.015 + version * 0.001 for version in range(2)), abs=1e-6)
 
 
+def test_last_model_of_a_run_that_ended_early_is_durable(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(caps={0: 0.4, 1: 0.4}), 2, aggregation__rounds=5, run__checkpoint_every=5)
+
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    assert newest.name == "version-00000002.safetensors"
+
+
 def test_budget_of_the_run_ends_it_before_the_caps(tmp_path: Path) -> None:
     summary = run(tmp_path, Hospitals(), 2, aggregation__rounds=5, privacy__epsilon=0.6)
 
@@ -183,7 +190,7 @@ def test_lying_hospital_is_refused_and_its_update_is_not_applied(tmp_path: Path,
 
 
 def test_ledger_that_stands_still_is_a_contradiction(tmp_path: Path) -> None:
-    summary = run(tmp_path, Hospitals(spoil={1: declaring(releases=1, spent=0.21)}), 2, aggregation__rounds=2)
+    summary = run(tmp_path, Hospitals(spoil={1: declaring(releases=1)}), 2, aggregation__rounds=2)
 
     assert summary.refused == {"budget-contradiction": 1}
     ledger = summary.per_hospital["hospital-001"].ledger
