@@ -14,9 +14,10 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from federation.config import PrivacyConfig
+from federation.config import DataConfig, PrivacyConfig
 from federation.config.privacy_table import AccountName, MechanismName
 from federation.config.table import Table
+from federation.config.tables import check_fractions
 from federation.errors import SiteError, SiteErrorCode
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
 
@@ -30,11 +31,16 @@ class SiteData(Table):
         id: its name in the ledger. The same images must keep the same id for ever: a new id is a new budget.
         name: what the files are: `folder`, `npz`, `adult` or a MedMNIST name.
         root: absolute path of the folder or file.
+        validation_fraction: share held out for validation where the files bring no split; which images are trained on
+            follows from it, so it stays.
+        test_fraction: share held out for testing, likewise.
     """
 
     id: str
     name: str
     root: str
+    validation_fraction: float = Field(DataConfig().validation_fraction, gt=0, lt=1)
+    test_fraction: float = Field(DataConfig().test_fraction, gt=0, lt=1)
 
     @field_validator("id")
     @classmethod
@@ -47,6 +53,11 @@ class SiteData(Table):
     @classmethod
     def _be_absolute(cls, root: str) -> str:
         return _absolute(root)
+
+    @model_validator(mode="after")
+    def _leave_something_to_train_on(self) -> Self:
+        check_fractions(validation=self.validation_fraction, test=self.test_fraction)
+        return self
 
 
 class SitePrivacy(Table):

@@ -105,7 +105,7 @@ class DeployedHospital:
 
     Attributes:
         hospital_id: the name under which the coordinator knows it.
-        data: its data set, `name` and `root` being its own.
+        data: its data set; what is read and how it is split is its own, only `features` is the server's.
         policy: what it allows.
     """
 
@@ -166,9 +166,9 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
     """Return the site that `context.node_config` describes.
 
     Keys: `partition-id` and `num-partitions` make a simulated site (a simulation sets them); `site-policy`, the
-    absolute path of a `site.toml`, a deployed hospital, which is what its policy says and nothing else: the folder and
-    the kind of data that a server names in the run configuration count in simulations. `data-root` and `state-dir` are
-    absolute paths for simulated sites.
+    absolute path of a `site.toml`, a deployed hospital, which is what its policy says and nothing else: the folder,
+    the kind of data and the shares held out that a server names in the run configuration count in simulations.
+    `data-root` and `state-dir` are absolute paths for simulated sites.
 
     Raises:
         SiteError: neither is given, a value has the wrong type, a path is relative, or the policy cannot be used.
@@ -209,9 +209,10 @@ def _deployed(node: Mapping[str, object], policy: SitePolicy | None, data: DataC
         raise SiteError(
             SiteErrorCode.CONFIGURATION, f"Expected the node configuration to agree with the policy, found {other}."
         )
+    chosen = policy.data.model_dump(include={"name", "root", "validation_fraction", "test_fraction"})
     return DeployedHospital(
         hospital_id=policy.hospital_id,
-        data=data.model_copy(update={"name": policy.data.name, "root": policy.data.root}),
+        data=data.model_copy(update=chosen),
         policy=policy,
     )
 

@@ -75,10 +75,18 @@ class DataConfig(Table):
 
     @model_validator(mode="after")
     def _leave_something_to_train_on(self) -> Self:
-        held_out = self.validation_fraction + self.test_fraction
-        if held_out >= 1:
-            raise ValueError(f"Expected validation-fraction + test-fraction = {held_out:g} < 1.")
+        check_fractions(validation=self.validation_fraction, test=self.test_fraction)
         return self
+
+
+def check_fractions(*, validation: float, test: float) -> None:
+    """Check that the two shares held out leave something to train on.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if validation + test >= 1:
+        raise ValueError(f"Expected validation-fraction + test-fraction = {validation + test:g} < 1.")
 
 
 class ModelConfig(Table):

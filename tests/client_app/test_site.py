@@ -150,13 +150,21 @@ def test_path_of_the_policy_is_absolute_or_refused(tmp_path: Path, path: object)
     assert refused.value.code is SiteErrorCode.CONFIGURATION
 
 
-def test_own_folder_changes_nothing_else_about_the_data(tmp_path: Path) -> None:
-    settings = {"data__test_fraction": 0.25}
-    given = parse_configuration(flat_configuration(tmp_path, **settings)).data
+def test_deployed_hospital_holds_out_the_shares_of_its_policy_whatever_the_server_asks_for(tmp_path: Path) -> None:
+    settings = {"data__validation_fraction": 0.3, "data__test_fraction": 0.4, "data__features": "wavelet"}
+    node = deployed_node(tmp_path, data={"validation-fraction": 0.15, "test-fraction": 0.25})
 
-    own = identify(tmp_path, settings, **deployed_node(tmp_path)).data
+    data = identify(tmp_path, settings, **node).data
 
-    assert own == given.model_copy(update={"name": "npz", "root": str(tmp_path / "own.npz")})
+    assert (data.validation_fraction, data.test_fraction, data.features) == (0.15, 0.25, "wavelet")
+
+
+def test_deployed_hospital_whose_policy_says_no_shares_holds_out_the_defaults(tmp_path: Path) -> None:
+    settings = {"data__validation_fraction": 0.3, "data__test_fraction": 0.4}
+
+    data = identify(tmp_path, settings, **deployed_node(tmp_path)).data
+
+    assert (data.validation_fraction, data.test_fraction) == (0.1, 0.2)
 
 
 def test_deployed_hospital_does_not_make_up_images(tmp_path: Path) -> None:
