@@ -87,8 +87,9 @@ def discover_points(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     counts = []
     for life in range(2):
         messages = [f"m{life}-{number}" for number in range(_MESSAGES_PER_LIFE)]
-        run_client(site, messages, None, expire=True, abandoned="" if life else "left")
+        run_client(site, messages, None, expire=True)
         counts.append(json.loads((site.root / "passed.json").read_text(encoding="utf-8")))
+        run_client(site, [], None, expire=False, abandoned="left")
     return counts[0], counts[1]
 
 

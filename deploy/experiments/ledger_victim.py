@@ -180,7 +180,8 @@ def _watched(real: Callable[..., Any], name: str, reach: Callable[[str], None]) 
 
 def _label(target: int | str | Path) -> str:
     path = Path(f"/proc/self/fd/{target}").readlink() if isinstance(target, int) else Path(target)
-    return path.name.removeprefix(f"{HOSPITAL}.")
+    known = path.name.startswith(HOSPITAL) or path.name in ("volume", "keys", "outbox")
+    return path.name.removeprefix(f"{HOSPITAL}.") if known else "above"
 
 
 def _watched_connection(reach: Callable[[str], None]) -> type[sqlite3.Connection]:
