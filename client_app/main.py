@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from client_app.boundary import guarded
 from client_app.device import cpu_threads
-from client_app.policy import require_evaluation, require_mechanism, require_training
+from client_app.granting import require_evaluation, require_mechanism, require_training
 from client_app.protection import Protection, plan_protection
 from client_app.releasing import Bill, read_histories, release, require_room, unprotected
 from client_app.scoring import blur, plan_scoring, score
@@ -58,7 +58,7 @@ def train(message: Message, context: Context) -> RecordDict:
     key = site.release_key(context, message, f"train-{task.model_version}")
     bill, protection = _plan(site, key, configuration, task.plan, images)
     require_room(site, key, bill)
-    noise = site.noise(configuration.privacy.noise_source, "train", task.model_version)
+    noise = site.noise("train", task.model_version)
     with cpu_threads(task.plan.threads):
         update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
 
@@ -93,11 +93,11 @@ def evaluate(message: Message, context: Context) -> RecordDict:
     dataset = site.load()
     images = _require_images(dataset.validation if task.split == "validation" else dataset.test, task.split)
     key = site.release_key(context, message, f"{task.split}-{task.model_version}")
-    bill = plan_scoring(site, configuration, dataset, task.split)
+    bill = plan_scoring(site, configuration, dataset, images, task.split)
     require_room(site, key, bill)
     with cpu_threads(configuration.training.threads):
         scores = score(task, configuration, dataset, images)
-    noise = site.noise(configuration.privacy.noise_source, task.split, task.model_version)
+    noise = site.noise(task.split, task.model_version)
 
     def form(declaration: Declaration | None) -> RecordDict:
         released = scores if bill.event is None else blur(scores, bill.event, noise)

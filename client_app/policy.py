@@ -2,20 +2,19 @@
 
 Deny by default: a deployed hospital without a policy answers nothing, and what the policy does not allow is refused
 with a code that the server can show. The stricter of policy and request wins; no request can weaken the policy.
-`docs/site-policy.md` explains the file to those who write it. Read next: `client_app.protection`.
+`docs/site-policy.md` explains the file to those who write it. Read next: `client_app.granting`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from federation.config import DataConfig, PrivacyConfig
-from federation.config.privacy_table import AccountName, MechanismName
+from federation.config import DataConfig
+from federation.config.privacy_table import MechanismName
 from federation.config.table import Table
 from federation.config.tables import check_fractions
 from federation.errors import SiteError, SiteErrorCode
@@ -69,7 +68,9 @@ class SitePrivacy(Table):
         max_delta: largest delta at which epsilon is counted.
         max_epsilon_per_release: largest epsilon of a single release at that delta; 0 sets no such bound.
         min_noise_multiplier: least noise over sensitivity in any release.
-        account: which account binds; `default` takes the mechanism's.
+        account: which account binds at least; `default` takes the mechanism's. A request may only be stricter.
+        unit: who `dp-sgd` must protect; `default`: patients where the files carry patient ids, else images.
+        relation: what neighbours differ in under `update-gaussian`; `replace-one` is the stricter one.
     """
 
     mechanisms: tuple[MechanismName, ...] = ()
@@ -78,6 +79,8 @@ class SitePrivacy(Table):
     max_epsilon_per_release: float = Field(0.0, ge=0)
     min_noise_multiplier: float = Field(0.0, ge=0)
     account: Literal["default", "linear", "rdp", "pld"] = "default"
+    unit: Literal["default", "record", "patient"] = "default"
+    relation: Literal["zero-out", "replace-one"] = "zero-out"
 
     @field_validator("mechanisms", mode="before")
     @classmethod
@@ -155,33 +158,13 @@ class SitePolicy(Table):
 
     @model_validator(mode="after")
     def _keep_keys_apart(self) -> Self:
-        if Path(self.state_dir) == Path(self.keys_dir):
+        state, keys = Path(self.state_dir), Path(self.keys_dir)
+        if state.is_relative_to(keys) or keys.is_relative_to(state):
             raise ValueError(
-                f"Expected keys-dir to differ from state-dir={self.state_dir!r}: whoever restores an old ledger must "
-                "not restore its anchor with it."
+                f"Expected keys-dir={self.keys_dir!r} apart from state-dir={self.state_dir!r}, neither within the "
+                "other: whoever restores an old ledger must not restore its anchor with it."
             )
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """What policy and request together allow: the stricter of both.
-
-    Attributes:
-        cap: the most epsilon over everything ever released from the data set.
-        budget: the most epsilon over this run's releases.
-        delta: at which both are counted.
-        account: the account that binds.
-        min_noise_multiplier: least noise over sensitivity.
-        max_epsilon_per_release: largest epsilon of one release; 0 for no bound.
-    """
-
-    cap: float
-    budget: float
-    delta: float
-    account: AccountName
-    min_noise_multiplier: float
-    max_epsilon_per_release: float
 
 
 def read_policy(path: Path) -> SitePolicy:
@@ -201,92 +184,6 @@ def read_policy(path: Path) -> SitePolicy:
     except ValidationError as error:
         lines = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
         raise SiteError(SiteErrorCode.CONFIGURATION, "\n".join([f"The site policy {path}:", *lines])) from None
-
-
-def grant_release(policy: SitePolicy | None, request: PrivacyConfig) -> Grant:
-    """Return the stricter of `policy` and `request`, for a mechanism that gives an epsilon.
-
-    Args:
-        policy: None at a simulated hospital without one, which grants what is asked.
-        request: the server's wish, `mechanism` not "none".
-
-    Raises:
-        SiteError: the policy does not allow the mechanism.
-    """
-    if policy is None:
-        return Grant(
-            cap=request.epsilon,
-            budget=request.epsilon,
-            delta=request.delta,
-            account=request.account_name,
-            min_noise_multiplier=0.0,
-            max_epsilon_per_release=0.0,
-        )
-    require_mechanism(policy, request.mechanism)
-    own = policy.privacy
-    return Grant(
-        cap=own.max_epsilon,
-        budget=min(own.max_epsilon, request.epsilon),
-        delta=min(own.max_delta, request.delta),
-        account=request.account_name if own.account == "default" else own.account,
-        min_noise_multiplier=own.min_noise_multiplier,
-        max_epsilon_per_release=own.max_epsilon_per_release,
-    )
-
-
-def require_mechanism(policy: SitePolicy | None, mechanism: str) -> None:
-    """Check that `mechanism` is allowed.
-
-    Raises:
-        SiteError: it is not.
-    """
-    if policy is not None and mechanism not in policy.privacy.mechanisms:
-        raise SiteError(
-            SiteErrorCode.POLICY_MECHANISM,
-            f"Expected privacy.mechanism of {list(policy.privacy.mechanisms)}, found {mechanism!r}.",
-        )
-
-
-def require_training(policy: SitePolicy | None, *, model: str, examples: int) -> None:
-    """Check that training `model` on `examples` images is allowed.
-
-    Raises:
-        SiteError: the model is not allowed, there are too few images, or masking is required, which no run offers yet.
-    """
-    if policy is None:
-        return
-    _require_model(policy, model)
-    if policy.masking.required:
-        raise SiteError(SiteErrorCode.POLICY_MASKING, "Expected a masked run, found one without masking.")
-    if examples < policy.training.min_examples:
-        raise SiteError(
-            SiteErrorCode.POLICY_EXAMPLES,
-            f"Expected at least training.min-examples={policy.training.min_examples} images, found {examples}.",
-        )
-
-
-def require_evaluation(policy: SitePolicy | None, *, model: str, exact: bool) -> None:
-    """Check that scores of `model` may leave, exactly or noised.
-
-    Raises:
-        SiteError: they may not.
-    """
-    if policy is None:
-        return
-    _require_model(policy, model)
-    allowed = policy.evaluation.metrics
-    if allowed == "off" or (exact and allowed != "exact"):
-        kind = "exact" if exact else "noised"
-        raise SiteError(
-            SiteErrorCode.POLICY_METRICS, f"Expected evaluation.metrics={allowed!r} to allow {kind} scores."
-        )
-
-
-def _require_model(policy: SitePolicy, model: str) -> None:
-    if model not in policy.models.allowed:
-        raise SiteError(
-            SiteErrorCode.POLICY_MODEL, f"Expected a model of {list(policy.models.allowed)}, found {model!r}."
-        )
 
 
 def _absolute(path: str) -> str:

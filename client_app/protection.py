@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
+from client_app.granting import Grant, grant_release, require_unit
 from client_app.perturbation.schedule import plan_noise_multiplier
-from client_app.policy import Grant, SitePolicy, grant_release
+from client_app.policy import SitePolicy
 from federation.accounting.accounts import account_of
 from federation.accounting.events import Event, GaussianRelease, History, Relation, Unit
 from federation.accounting.inversion import smallest_noise_multiplier
@@ -68,9 +71,10 @@ def plan_protection(
         PrivacyError: no noise is enough, or a formula does not hold for what was asked.
     """
     privacy = configuration.privacy
+    require_unit(policy, privacy, knows_patients=images.patients is not None)
     grant = grant_release(policy, privacy)
-    _warn_of_large_delta(grant.delta, len(images))
     mechanism, make_event = _mechanism(configuration, plan, images)
+    warn_of_large_delta(grant.delta, _count_protected(images, mechanism.unit))
     planned = privacy.releases or configuration.aggregation.rounds
     account = account_of(grant.account)
     asked = plan_noise_multiplier(
@@ -133,7 +137,11 @@ def _smallest(
         raise BudgetExhaustedError(f"Expected room for {releases} releases within {epsilon:g}: {error}") from None
 
 
-def _warn_of_large_delta(delta: float, examples: int) -> None:
-    """Warn where delta is so large that publishing one whole image would satisfy it."""
-    if delta * examples >= 1:
-        _LOGGER.warning("Expected delta=%g < 1/%d images: at this delta the guarantee says little.", delta, examples)
+def warn_of_large_delta(delta: float, units: int) -> None:
+    """Warn where delta is so large that publishing all about one of `units` images or patients would satisfy it."""
+    if delta * units >= 1:
+        _LOGGER.warning("Expected delta=%g < 1/%d units: at this delta the guarantee says little.", delta, units)
+
+
+def _count_protected(images: ImageSet, unit: Unit) -> int:
+    return len(np.unique(images.patients)) if unit is Unit.PATIENT and images.patients is not None else len(images)

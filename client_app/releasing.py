@@ -55,14 +55,23 @@ def unprotected(data_set: str) -> Bill:
 
 
 def open_ledger(site: Site) -> Ledger:
-    """Return the hospital's ledger, held until it is closed."""
-    return Ledger.open(site.state_dir, hospital_id=site.hospital_id, key_folder=site.keys_dir)
+    """Return the hospital's ledger, held until it is closed; what a client that died left open is closed as spent.
+
+    Raises:
+        LedgerError: it cannot be used.
+    """
+    ledger = Ledger.open(site.state_dir, hospital_id=site.hospital_id, key_folder=site.keys_dir)
+    ledger.expire_stale()
+    return ledger
 
 
 def read_histories(site: Site, key: ReleaseKey, data_set: str) -> tuple[History, History]:
     """Return what earlier runs released from `data_set`, and what this run released before the task of `key`.
 
     A task that is asked again is planned as it was the first time, whatever was released since.
+
+    Raises:
+        LedgerError: the ledger cannot be used.
     """
     asked = (key.run, key.message)
     with open_ledger(site) as ledger:

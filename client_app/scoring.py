@@ -9,28 +9,25 @@ from functools import lru_cache
 import torch
 
 from client_app.device import pick_device
+from client_app.granting import grant_scores
 from client_app.noise.source import NoiseSource
-from client_app.policy import SitePolicy
+from client_app.protection import warn_of_large_delta
 from client_app.releasing import Bill, unprotected
 from client_app.site import DeployedHospital, Site
 from client_app.updating import load_model
 from federation.accounting.accounts import account_of
-from federation.accounting.events import Event, GaussianRelease, Relation, Unit
+from federation.accounting.events import Event, GaussianRelease
 from federation.accounting.inversion import smallest_noise_multiplier
-from federation.accounting.mechanism import Mechanism
+from federation.accounting.mechanism import METRICS
 from federation.config import Configuration
 from federation.datasets.image_set import Dataset, ImageSet
-from federation.errors import SiteError, SiteErrorCode
+from federation.errors import BudgetExhaustedError, PrivacyError, SiteError, SiteErrorCode
 from federation.metrics import Scores
 from federation.metrics import evaluate as evaluate_model
 from federation.records.tasks import EvaluationTask
 
-METRICS = Mechanism(name="metrics", relation=Relation.ADD_REMOVE, unit=Unit.RECORD, clip_norm=1.0)
 
-_ACCOUNT = "pld"
-
-
-def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, split: str) -> Bill:
+def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, images: ImageSet, split: str) -> Bill:
     """Return what scores on `split` cost.
 
     Each split is a data set of its own in the ledger: one image lies in one split only, so that what it loses is the
@@ -38,8 +35,8 @@ def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, spl
     over all files moves other images when one is added; scores on such a split stay at home under a mechanism.
 
     Raises:
-        SiteError: the hospital's files bring no split of their own.
-        PrivacyError: no noise is enough for the number of evaluations.
+        SiteError: the hospital's files bring no split of their own, or patients are to be protected.
+        BudgetExhaustedError: no noise is enough for the number of evaluations.
     """
     privacy, data_set = configuration.privacy, f"{site.data_set}:{split}"
     if privacy.mechanism == "none":
@@ -49,18 +46,26 @@ def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, spl
             SiteErrorCode.POLICY_METRICS,
             "Expected files with a train, validation and test split of their own, found a pool: scores stay at home.",
         )
-    policy = site.policy
-    budget = min(privacy.epsilon, policy.privacy.max_epsilon) if policy else privacy.epsilon
-    delta = min(privacy.delta, policy.privacy.max_delta) if policy else privacy.delta
-    multiplier = privacy.evaluation_noise_multiplier or _smallest(evaluations(configuration, split), budget, delta)
+    if privacy.unit == "patient" and privacy.mechanism == "dp-sgd":
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            "Expected run.hospital-evaluation=false with privacy.unit='patient': scores protect single images only.",
+        )
+    grant = grant_scores(site.policy, privacy)
+    warn_of_large_delta(grant.delta, len(images))
+    multiplier = privacy.evaluation_noise_multiplier or _smallest(
+        evaluations(configuration, split), grant.budget, grant.delta, grant.account
+    )
+    if grant.max_epsilon_per_release:
+        multiplier = max(multiplier, _smallest(1, grant.max_epsilon_per_release, grant.delta, grant.account))
     return Bill(
         data_set=data_set,
         mechanism=METRICS,
-        event=GaussianRelease(noise_multiplier=max(multiplier, _least(policy))),
-        delta=delta,
-        cap=policy.privacy.max_epsilon if policy else budget,
-        budget=budget,
-        account=_ACCOUNT,
+        event=GaussianRelease(noise_multiplier=max(multiplier, grant.min_noise_multiplier)),
+        delta=grant.delta,
+        cap=grant.cap,
+        budget=grant.budget,
+        account=grant.account,
     )
 
 
@@ -84,27 +89,29 @@ def blur(scores: Scores, event: Event, noise: NoiseSource) -> Scores:
 
     Guarantee: bounded quantity, the number of correct answers, which one image changes by at most 1; Gaussian noise of
     the event's multiplier. Neighbouring relation: add/remove. Unit: one image. For several labels per image, the share
-    of correct labels takes the place of a correct answer.
+    of correct labels takes the place of a correct answer. Number and noise are rounded before they are added: a float
+    sum of a whole number and noise would show by its last bits which whole numbers it cannot come from.
     Not guaranteed: that the number of images is hidden; it is told as it is.
     """
     drawn = noise.normal((1,), event.noise_multiplier, device=torch.device("cpu"))
-    correct = scores.accuracy * scores.examples + float(drawn[0])
-    accuracy = min(1.0, max(0.0, correct / scores.examples))
-    return replace(scores, accuracy=accuracy if math.isfinite(accuracy) else 0.0, auroc=None, loss=None)
+    correct = _round(scores.accuracy * scores.examples) + _round(float(drawn[0]))
+    return replace(scores, accuracy=min(1.0, max(0.0, correct / scores.examples)), auroc=None, loss=None)
 
 
-def _least(policy: SitePolicy | None) -> float:
-    if policy is None:
-        return 0.0
-    return max(policy.privacy.min_noise_multiplier, policy.evaluation.min_noise_multiplier)
+def _round(value: float) -> int:
+    """Return the whole number nearest to `value`, halves up: values at most 1 apart stay at most 1 apart."""
+    return math.floor(value + 0.5)
 
 
 @lru_cache(maxsize=64)
-def _smallest(releases: int, epsilon: float, delta: float) -> float:
-    return smallest_noise_multiplier(
-        lambda multiplier: GaussianRelease(noise_multiplier=multiplier),
-        releases=releases,
-        epsilon=epsilon,
-        delta=delta,
-        account=account_of(_ACCOUNT),
-    )
+def _smallest(releases: int, epsilon: float, delta: float, account: str) -> float:
+    try:
+        return smallest_noise_multiplier(
+            lambda multiplier: GaussianRelease(noise_multiplier=multiplier),
+            releases=releases,
+            epsilon=epsilon,
+            delta=delta,
+            account=account_of(account),
+        )
+    except PrivacyError as error:
+        raise BudgetExhaustedError(f"Expected room for {releases} scores within {epsilon:g}: {error}") from None

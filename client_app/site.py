@@ -50,6 +50,7 @@ class SimulatedSite:
         seed: decides which images this share holds.
         run: name of the run.
         run_seed: the run's seed.
+        seeded_noise: whether its noise is drawn from that seed, or by the operating system.
         state_dir: where its log and ledger lie.
         policy: its site policy; None grants what is asked.
     """
@@ -61,6 +62,7 @@ class SimulatedSite:
     seed: int
     run: str
     run_seed: int
+    seeded_noise: bool
     state_dir: Path
     policy: SitePolicy | None = None
 
@@ -76,8 +78,8 @@ class SimulatedSite:
 
     @property
     def answers_twice(self) -> bool:
-        """Whether a task asked again is answered again: yes, its noise is seeded and every bit the same."""
-        return True
+        """Whether a task asked again is answered again: with seeded noise, since every bit is the same."""
+        return self.seeded_noise
 
     def load(self) -> Dataset:
         """Return this site's share; loaded once per process."""
@@ -87,9 +89,9 @@ class SimulatedSite:
         """Return the seed for shuffling and augmentation: the one the server asks for."""
         return requested
 
-    def noise(self, source: str, *path: str | int) -> NoiseSource:
-        """Return seeded noise for the draw named by `path`, or the operating system's where `source` asks for it."""
-        if source == "cryptographic":
+    def noise(self, *path: str | int) -> NoiseSource:
+        """Return seeded noise for the draw named by `path`, or the operating system's where the run asks for it."""
+        if not self.seeded_noise:
             return CryptographicNoise()
         return SimulatedNoise(derive_seed(self.run_seed, "noise", self.hospital_id, *path))
 
@@ -142,15 +144,9 @@ class DeployedHospital:
         del requested
         return secrets.randbits(63)
 
-    def noise(self, source: str, *path: str | int) -> NoiseSource:
-        """Return the operating system's noise.
-
-        Raises:
-            SiteError: a server asks for simulated noise.
-        """
+    def noise(self, *path: str | int) -> NoiseSource:
+        """Return the operating system's noise, whatever it is drawn for."""
         del path
-        if source == "simulated":
-            raise SiteError(SiteErrorCode.POLICY_NOISE, "Expected cryptographic noise, found privacy.noise-source.")
         return CryptographicNoise()
 
     def release_key(self, context: Context, message: Message, task: str) -> ReleaseKey:
@@ -177,7 +173,7 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
     path = _folder(node, "site-policy")
     policy = read_policy(Path(path)) if path else None
     if "partition-id" not in node:
-        return _deployed(node, policy, configuration.data)
+        return _deployed(node, policy, configuration)
     own_root, state_dir = _folder(node, "data-root"), _folder(node, "state-dir")
     partition, partitions = node["partition-id"], node.get("num-partitions")
     if type(partition) is not int or type(partitions) is not int:
@@ -193,12 +189,13 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
         seed=configuration.data_seed,
         run=run.name,
         run_seed=run.seed,
+        seeded_noise=configuration.privacy.noise_source != "cryptographic",
         state_dir=Path(state_dir) if state_dir else Path(run.root) / run.name / "sites",
         policy=policy,
     )
 
 
-def _deployed(node: Mapping[str, object], policy: SitePolicy | None, data: DataConfig) -> DeployedHospital:
+def _deployed(node: Mapping[str, object], policy: SitePolicy | None, configuration: Configuration) -> DeployedHospital:
     if policy is None:
         raise SiteError(
             SiteErrorCode.POLICY_MISSING,
@@ -209,10 +206,12 @@ def _deployed(node: Mapping[str, object], policy: SitePolicy | None, data: DataC
         raise SiteError(
             SiteErrorCode.CONFIGURATION, f"Expected the node configuration to agree with the policy, found {other}."
         )
+    if configuration.privacy.noise_source == "simulated":
+        raise SiteError(SiteErrorCode.POLICY_NOISE, "Expected cryptographic noise, found privacy.noise-source.")
     chosen = policy.data.model_dump(include={"name", "root", "validation_fraction", "test_fraction"})
     return DeployedHospital(
         hospital_id=policy.hospital_id,
-        data=data.model_copy(update=chosen),
+        data=configuration.data.model_copy(update=chosen),
         policy=policy,
     )
 

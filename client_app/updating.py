@@ -9,7 +9,9 @@ from client_app.device import pick_device
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
 from client_app.protection import Protection
+from client_app.rehearsal import rehearse
 from client_app.site import Site
+from client_app.site_log import log_task
 from client_app.training import train_locally
 from federation.config import Configuration, PrivacyConfig
 from federation.datasets.image_set import Dataset
@@ -32,12 +34,18 @@ def compute_update(
 
     Under "dp-sgd" the training itself adds the noise; under "update-gaussian" nothing may leave before `protect`.
 
+    Under a mechanism, training that diverges on private images gives an update of zeros, which the hospital's log
+    tells apart and nobody else: an error in its place would tell the server something about them for nothing. Training
+    that diverges on images of noise, too, is an error before a private image was looked at.
+
     Raises:
-        SiteError: training stopped (out of memory, for example) or diverged.
+        SiteError: training stopped (out of memory, for example), or diverged where no private image decided it.
         RefusalError: the received parameters do not fit the model.
     """
     device = pick_device(task.plan.device)
     model = load_model(configuration, dataset, task.parameters).to(device)
+    if protection is not None:
+        rehearse(model, dataset.info, task.plan, device)
     generator = torch.Generator().manual_seed(site.training_seed(task.seed))
     try:
         if protection is not None and protection.mechanism.name == "dp-sgd":
@@ -59,9 +67,12 @@ def compute_update(
     except RuntimeError as error:
         raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
     update = subtract(read_parameters(model), task.parameters)
-    if not is_finite(update):
+    if is_finite(update):
+        return update
+    if protection is None:
         raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")
-    return update
+    log_task(site.state_dir, site.hospital_id, "diverged", model_version=task.model_version)
+    return {name: torch.zeros_like(value) for name, value in update.items()}
 
 
 def protect(

@@ -30,6 +30,10 @@ class Batch:
     labels: Tensor
     sizes: Tensor | None = None
 
+    def only(self, chosen: Tensor) -> Batch:
+        """Return the images where `chosen`, bool of shape (N,), is true; each is a unit of its own."""
+        return Batch(images=self.images.detach()[chosen], labels=self.labels[chosen])
+
 
 class Batches:
     """The training split on the device, from which batches are taken."""

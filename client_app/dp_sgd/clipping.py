@@ -6,17 +6,21 @@ the expected number of units, never by the number drawn, which is private (arXiv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor
 
+from client_app.dp_sgd.batches import Batch
 from client_app.dp_sgd.gradient_hooks import GhostNorms, Hooks, UnitGradients
 from client_app.noise.source import NoiseSource
-from federation.errors import SiteError, SiteErrorCode
 
 _TINY = 1e-6
+
+
+Losses = Callable[[Batch], Tensor]
 
 
 class ClippingOptimizer(Protocol):
@@ -25,8 +29,13 @@ class ClippingOptimizer(Protocol):
     def signal_skip_step(self, do_skip: bool) -> None:
         """Say whether the next part of the step is followed by another one."""
 
-    def add_part(self, losses: Tensor, images: Tensor, sizes: Tensor | None) -> None:
-        """Add the clipped gradients of one part; after the last part, noise the sum and move the parameters."""
+    def add_part(self, batch: Batch, losses_of: Losses) -> None:
+        """Add the clipped gradients of one part; after the last part, noise the sum and move the parameters.
+
+        Args:
+            batch: the part's images; of every image a loss is made.
+            losses_of: from a batch to one loss per image, through the network.
+        """
 
     def step_on_nobody(self) -> None:
         """Do the step of an empty sample: noise, and nothing else."""
@@ -68,23 +77,24 @@ class HookedOptimizer(_OwnNoise, DPOptimizer):  # type: ignore[misc]  # Opacus h
 
     hooks: UnitGradients
 
-    def add_part(self, losses: Tensor, images: Tensor, sizes: Tensor | None) -> None:
+    def add_part(self, batch: Batch, losses_of: Losses) -> None:
         """Clip and add one part; see `ClippingOptimizer`."""
-        self.hooks.sizes = sizes
-        losses.sum().backward(inputs=[images])
+        self.hooks.sizes = batch.sizes
+        losses_of(batch).sum().backward(inputs=[batch.images])
         self.step()
         self.zero_grad(set_to_none=True)
 
     def clip_and_accumulate(self) -> None:
         """Add to `summed_grad` the units' gradients, each scaled down to the clip norm where it exceeds it.
 
-        Deviation: Opacus' arithmetic with one product per parameter, and a refusal of what is not finite.
+        Deviation: Opacus' arithmetic with one product per parameter, and without the units that are not finite.
         """
         kept = [gradients.flatten(1) for gradients in self.grad_samples]
         norms = [torch.linalg.vector_norm(gradients, dim=1) for gradients in kept]
         factors = clip_factors(norms, self.max_grad_norm)
+        there = factors[:, None] > 0
         for parameter, gradients in zip(self.params, kept, strict=True):
-            clipped = (factors @ gradients).view(parameter.shape)
+            clipped = (factors @ torch.where(there, gradients, 0.0)).view(parameter.shape)
             parameter.summed_grad = clipped if parameter.summed_grad is None else parameter.summed_grad + clipped
             parameter.grad_sample = None
 
@@ -103,11 +113,17 @@ class GhostOptimizer(_OwnNoise, DPOptimizerFastGradientClipping):  # type: ignor
 
     hooks: GhostNorms
 
-    def add_part(self, losses: Tensor, images: Tensor, sizes: Tensor | None) -> None:
-        """Clip and add one part; see `ClippingOptimizer`. Every image is a unit: `sizes` is None."""
-        del sizes
-        factors = clip_factors(self.hooks.measure_norms(losses, images), self.max_grad_norm)
+    def add_part(self, batch: Batch, losses_of: Losses) -> None:
+        """Clip and add one part; see `ClippingOptimizer`. Every image is a unit: `batch.sizes` is None.
+
+        Images whose gradient is not finite are left out of a second pass: a factor of 0 times NaN would be NaN.
+        """
+        losses = losses_of(batch)
+        factors = clip_factors(self.hooks.measure_norms(losses, batch.images), self.max_grad_norm)
         self.hooks.disable_hooks()
+        sound = factors > 0
+        if not sound.all():
+            losses, factors = losses_of(batch.only(sound)), factors[sound]
         (factors * losses).sum().backward()
         self.hooks.enable_hooks()
         self.step()
@@ -145,19 +161,13 @@ def make_clipping_optimizer(
 def clip_factors(norms: list[Tensor], clip_norm: float) -> Tensor:
     """Return by what each unit's gradient is multiplied: min(1, C / norm), shape (U,).
 
+    A unit whose gradient is NaN or infinite has the factor 0: it contributes nothing, which is within the sensitivity.
+    An error in its place would tell the server something about that one unit for nothing, as often as it likes to ask.
+
     Args:
         norms: per parameter the norms of the units' gradients, shape (U,) each.
         clip_norm: C.
-
-    Raises:
-        SiteError: a norm is NaN or infinite, whose factor could not be trusted to bound anything.
     """
     total = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-    if not torch.isfinite(total).all():
-        raise SiteError(
-            SiteErrorCode.TRAINING_FAILED,
-            "Expected finite gradients, found NaN or infinity; nothing is released: lower training.learning-rate, or "
-            "look for images that the network cannot digest.",
-        )
     factors: Tensor = (clip_norm / (total + _TINY)).clamp(max=1.0)
-    return factors
+    return torch.where(torch.isfinite(total), factors, torch.zeros_like(factors))

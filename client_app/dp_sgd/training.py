@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import Batches, count_views, losses_of
+from client_app.dp_sgd.batches import Batch, Batches, count_views, losses_of
 from client_app.dp_sgd.clipping import make_clipping_optimizer
 from client_app.dp_sgd.gradient_hooks import hooks_on
 from client_app.dp_sgd.separability import require_separable
@@ -13,6 +13,7 @@ from client_app.dp_sgd.units import group_units
 from client_app.noise.source import NoiseSource
 from client_app.training import make_optimizer, prior_shift
 from federation.accounting.events import SampledGaussianRelease
+from federation.accounting.sampling_plan import plan_sampling
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.errors import SiteError, SiteErrorCode
@@ -35,7 +36,8 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     Every step draws a Poisson sample of units, averages each unit's gradients over its images and their augmented views
     (De et al., arXiv 2204.13650, section 3.3), clips the average to `privacy.clip_norm`, adds noise to the sum, divides
     by the expected number of units and lets the plan's optimizer move (Abadi et al., arXiv 1607.00133, algorithm 1). A
-    sample that turns out empty is a step on noise alone, never skipped.
+    sample that turns out empty is a step on noise alone, never skipped, and a unit whose gradient is NaN or infinite
+    contributes nothing.
 
     Guarantee: the trained parameters are (epsilon, delta)-differentially private for every pair that
     `federation.accounting` computes from the returned event, under the add-or-remove relation: the neighbouring data
@@ -44,11 +46,11 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     step.
 
     Not guaranteed: that the number of units stays secret: event and divisor tell it, so it counts as public; that
-    an error code tells nothing: whether a gradient is NaN depends on the images, and TRAINING_FAILED says so without
-    noise; secrecy against someone who knows the state of `noise` or of `generator`, or who measures how long training
-    takes, which follows the private sizes of the samples; exact arithmetic: sums in float32 may exceed the clip norm by
-    rounding, and the noise is as good against attacks on floating-point numbers as `noise` is; two patients who
-    share a number, or one patient who has two.
+    running out of memory tells nothing, though the size of a part is bounded; secrecy against someone who knows the
+    state of `noise` or of `generator`, or who measures how long training takes, which follows the private sizes of
+    the samples; exact arithmetic: sums in float32 may exceed the clip norm by rounding, and the noise is as good
+    against attacks on floating-point numbers as `noise` is; two patients who share a number, or one patient who has
+    two.
 
     Args:
         model: already on `device`; a model without batch statistics. What is left on it afterwards is trained values.
@@ -62,8 +64,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
         device: where to compute.
 
     Raises:
-        SiteError: the plan or the model does not go with DP-SGD, there are no images or no patients' numbers, or a
-            gradient was not finite. Nothing may be released then: `model` may hold values without noise's protection.
+        SiteError: the plan or the model does not go with DP-SGD, or there are no images or no patients' numbers.
         PrivacyError: `noise_multiplier` is not a positive finite number.
     """
     units = group_units(images, privacy)
@@ -71,6 +72,10 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     require_separable(model, info, mode=privacy.grad_sample, device=device)
     batches = Batches(images, info, plan, privacy, generator=generator, device=device)
     shift = prior_shift(info, plan).to(device)
+
+    def losses_of_batch(batch: Batch) -> Tensor:
+        return losses_of(model(batch.images) + shift, batch.labels, info.task)
+
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with hooks_on(model, privacy.grad_sample) as hooks:
         optimizer = make_clipping_optimizer(
@@ -90,8 +95,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
             for number, part in enumerate(parts, start=1):
                 batch = batches.take(part)
                 optimizer.signal_skip_step(number < len(parts))
-                losses = losses_of(model(batch.images) + shift, batch.labels, info.task)
-                optimizer.add_part(losses, batch.images, batch.sizes)
+                optimizer.add_part(batch, losses_of_batch)
     return event
 
 
@@ -100,8 +104,7 @@ def dp_sgd_event(
 ) -> SampledGaussianRelease:
     """Return the event that one update of `train_with_dp_sgd` is; of the data only the number of units enters.
 
-    A unit enters a step with probability min(1, batch size / units), and there are as many steps as non-private
-    training would take: epochs times units over batch size, rounded, at least one an epoch.
+    See `federation.accounting.sampling_plan`, by which the server checks it.
 
     Raises:
         SiteError: there is no unit, or the plan does not go with DP-SGD.
@@ -110,11 +113,8 @@ def dp_sgd_event(
     if units < 1:
         raise SiteError(SiteErrorCode.EMPTY_SPLIT, f"Expected units={units} >= 1.")
     require_private_plan(plan, privacy)
-    return SampledGaussianRelease(
-        noise_multiplier=noise_multiplier,
-        sampling_probability=min(1.0, plan.batch_size / units),
-        steps=plan.local_epochs * max(1, round(units / plan.batch_size)),
-    )
+    probability, steps = plan_sampling(units, batch_size=plan.batch_size, local_epochs=plan.local_epochs)
+    return SampledGaussianRelease(noise_multiplier=noise_multiplier, sampling_probability=probability, steps=steps)
 
 
 def require_private_plan(plan: TrainingConfig, privacy: PrivacyConfig) -> None:

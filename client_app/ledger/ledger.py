@@ -257,6 +257,11 @@ class Ledger:
         return booking
 
     def _require_open(self, booking: Booking, request: ReleaseRequest) -> None:
+        if not booking.request.same_release(request):
+            raise LedgerError(
+                f"Expected for {request.message} the release booked in row {booking.seq}, {booking.request}, found "
+                f"{request}: another release needs a message of its own. Nothing was spent."
+            )
         if booking.standing is Standing.COMMITTED:
             raise AlreadyReleasedError(
                 f"Expected a new message, found {request.message_id!r} of run {request.run_id!r}, which was released "
@@ -264,11 +269,6 @@ class Ledger:
             )
         if booking.seq in self._held:
             raise LedgerError(f"Expected one release at a time for {request.message}, found one under way.")
-        if not booking.request.same_release(request):
-            raise LedgerError(
-                f"Expected for {request.message} the release booked in row {booking.seq}, {booking.request}, found "
-                f"{request}: another release needs a message of its own. Nothing was spent."
-            )
 
     def _reckoning(self, data_set: str) -> Reckoning:
         tally = self._balance.tallies.setdefault(data_set, self._balance.tally(data_set))

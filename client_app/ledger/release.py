@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from federation.accounting.accounts import account_of
+from federation.accounting.accounts import ACCOUNTS, account_of
 from federation.accounting.events import Event, History, Relation, Unit, event_as_dict, event_from_dict
 from federation.accounting.mechanism import Mechanism
 from federation.errors import LedgerError, PrivacyError
 
-ACCOUNT_NAMES = ("linear", "rdp", "pld")
+ACCOUNT_NAMES = tuple(ACCOUNTS)
 _LONGEST_NAME = 200
 
 
@@ -128,7 +128,7 @@ class Spend:
         Raises:
             PrivacyError: the account is unknown.
         """
-        return dict(zip(ACCOUNT_NAMES, (self.linear, self.rdp, self.pld), strict=True))[account_of(account).name]
+        return {name: float(getattr(self, name)) for name in ACCOUNT_NAMES}[account_of(account).name]
 
 
 def request_as_dict(request: ReleaseRequest) -> dict[str, Any]:

@@ -10,29 +10,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from federation.accounting.accounts import ACCOUNTS, Account
-from federation.accounting.events import Event, GaussianRelease, History
+from federation.accounting.events import Event, History
 from federation.accounting.gaussian import analytic_noise_multiplier, classic_noise_multiplier
 from federation.accounting.inversion import smallest_noise_multiplier
 from federation.config import PrivacyConfig
 from federation.errors import BudgetExhaustedError, PrivacyError
 
 MakeEvent = Callable[[float], Event]
-
-
-def plan_noise(
-    privacy: PrivacyConfig, *, spent: History, released: int, planned: int, cap: float, delta: float, account: Account
-) -> float:
-    """Return the noise multiplier of the next perturbed update; see `plan_noise_multiplier`."""
-    return plan_noise_multiplier(
-        privacy,
-        lambda noise_multiplier: GaussianRelease(noise_multiplier=noise_multiplier),
-        spent=spent,
-        released=released,
-        planned=planned,
-        cap=cap,
-        delta=delta,
-        account=account,
-    )
 
 
 def plan_noise_multiplier(

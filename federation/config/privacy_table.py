@@ -35,7 +35,7 @@ class PrivacyConfig(Table):
     account: Literal["default", "linear", "rdp", "pld"] = Field(
         "default",
         description="Which account binds: the sum of epsilons, Renyi DP, or privacy loss distributions. `default`: "
-        "`linear` for `update-gaussian`, `pld` for `dp-sgd`. A site policy that names one wins.",
+        "`linear` for `update-gaussian`, `pld` for `dp-sgd`. The stricter of this and the site policy's wins.",
     )
     schedule: Literal["constant", "remaining"] = Field(
         "constant",
@@ -52,7 +52,8 @@ class PrivacyConfig(Table):
     release_epsilon: float = Field(
         0.0,
         ge=0,
-        description="Under `update-gaussian`, epsilon of each single release at `delta`; 0 derives it from the whole.",
+        description="Under `update-gaussian`, epsilon of each single release at `delta`; 0 derives it from the whole. "
+        "The linear account charges the classic formula's epsilon whatever the calibration.",
     )
     calibration: Literal["analytic", "classic"] = Field(
         "analytic",
@@ -133,6 +134,9 @@ class PrivacyConfig(Table):
     @property
     def account_name(self) -> AccountName:
         """The account that binds unless a site policy names another."""
-        if self.account != "default":
-            return self.account
-        return "pld" if self.mechanism == "dp-sgd" else "linear"
+        return default_account(self.mechanism) if self.account == "default" else self.account
+
+
+def default_account(mechanism: MechanismName) -> AccountName:
+    """Return the account that binds for `mechanism` unless another is named."""
+    return "pld" if mechanism == "dp-sgd" else "linear"

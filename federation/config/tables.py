@@ -183,7 +183,7 @@ class RunConfig(Table):
     hospital_evaluation: bool = Field(
         True,
         description="Ask every hospital for accuracy and AUROC on its own validation split (test split at the end); "
-        "they leave the hospital without noise.",
+        "they leave exactly without a privacy mechanism; under one, accuracy leaves with noise and AUROC does not.",
     )
     checkpoint_every: int = Field(
         1,
@@ -250,6 +250,10 @@ class Configuration(Table):
         rate = self.training.at_version(self.aggregation.rounds - 1).learning_rate
         if rate < _SMALLEST_RATE:
             raise ValueError(f"Expected a learning rate >= {_SMALLEST_RATE:g} in the last round, found {rate:g}.")
+        if self.privacy.mechanism == "dp-sgd" and self.privacy.unit == "patient" and self.run.hospital_evaluation:
+            raise ValueError(
+                "Expected run.hospital-evaluation=false with privacy.unit='patient': scores protect single images only."
+            )
         return self
 
     @property

@@ -10,14 +10,13 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_app.policy import (
-    SitePolicy,
+from client_app.granting import (
     grant_release,
-    read_policy,
     require_evaluation,
     require_mechanism,
     require_training,
 )
+from client_app.policy import SitePolicy, read_policy
 from federation.config import PrivacyConfig
 from federation.errors import SiteError, SiteErrorCode
 
