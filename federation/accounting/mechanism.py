@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from federation.accounting.events import Relation, Unit
 from federation.errors import PrivacyError
 
 MechanismName = Literal["none", "dp-sgd", "update-gaussian", "metrics"]
-_NAMES = ("none", "dp-sgd", "update-gaussian", "metrics")
+MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         """Check that name, relation, unit and clip norm go together."""
-        if self.name not in _NAMES:
-            raise PrivacyError(f"Expected a mechanism named {', '.join(_NAMES)}, found {self.name!r}.")
+        if self.name not in MECHANISMS:
+            raise PrivacyError(f"Expected a mechanism named {', '.join(MECHANISMS)}, found {self.name!r}.")
         if self.name != "none" and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
             raise PrivacyError(f"Expected a finite clip_norm={self.clip_norm} > 0.")
         if self.name == "dp-sgd" and self.relation is Relation.REPLACE_ONE:
@@ -59,3 +59,7 @@ class Mechanism:
             return "no differential privacy"
         symbol = "2C" if self.relation is Relation.REPLACE_ONE else "C"
         return f"{self.unit}-level, {self.relation}, L2 sensitivity {symbol} = {self.sensitivity:g}"
+
+
+METRICS = Mechanism(name="metrics", relation=Relation.ADD_REMOVE, unit=Unit.RECORD, clip_norm=1.0)
+"""How scores are protected: one image changes the number of correct answers by at most 1."""
