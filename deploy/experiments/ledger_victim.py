@@ -20,9 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from client_app.ledger import Ledger, ReleaseRequest
+from client_app.policy import SitePolicy
+from client_app.releasing import Bill, release
+from client_app.site import DeployedHospital, ReleaseKey
 from federation.accounting.events import GaussianRelease, Relation, Unit
 from federation.accounting.mechanism import Mechanism
-from federation.errors import AlreadyReleasedError
+from federation.config import DataConfig
+from federation.errors import AegisError, AlreadyReleasedError
+from federation.records.declarations import Declaration
 
 HOSPITAL = "north"
 DATA_SET = "scans"
@@ -30,6 +35,19 @@ DELTA = 1e-5
 _MECHANISM = Mechanism(name="update-gaussian", relation=Relation.ZERO_OUT, unit=Unit.UPDATE, clip_norm=1.0)
 EVENT = GaussianRelease(noise_multiplier=200.0)
 _LARGEST_CAP = 1e6
+_BILL = Bill(
+    data_set=DATA_SET,
+    mechanism=_MECHANISM,
+    event=EVENT,
+    delta=DELTA,
+    cap=_LARGEST_CAP,
+    budget=_LARGEST_CAP,
+    account="linear",
+)
+
+
+class NoAnswerError(AegisError):
+    """An answer failed on purpose while it was formed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +106,15 @@ class Site:
         """The file whose lines are what left the hospital."""
         return self.root / "outbox"
 
+    @property
+    def hospital(self) -> DeployedHospital:
+        """The hospital as the product knows it."""
+        data = {"id": DATA_SET, "name": "npz", "root": str(self.root)}
+        policy = SitePolicy.model_validate(
+            {"hospital-id": HOSPITAL, "state-dir": str(self.folder), "keys-dir": str(self.keys), "data": data}
+        )
+        return DeployedHospital(hospital_id=HOSPITAL, data=DataConfig(name="npz"), policy=policy)
+
     def open(self) -> Ledger:
         """Return the hospital's ledger."""
         return Ledger.open(self.folder, hospital_id=HOSPITAL, key_folder=self.keys)
@@ -119,25 +146,38 @@ def live(site: Site, messages: Sequence[str], kill: Kill | None, *, expire: bool
     """
     reaper = Reaper(kill)
     watch(reaper.reach)
-    with site.open() as ledger:
-        if expire:
+    if expire:
+        with site.open() as ledger:
             ledger.expire_stale()
-        for number, message in enumerate(messages):
-            try:
-                reservation = ledger.reserve(ask(message))
-            except AlreadyReleasedError:
-                continue
-            reaper.reach("noise")
-            if number % 4 == 1:
-                ledger.cancel(reservation)
-                continue
-            ledger.commit(reservation)
-            reaper.reach("release before")
-            let_go(site.outbox, message, reaper.reach)
-            reaper.reach("release after")
-        if abandoned:
+    for number, message in enumerate(messages):
+        try:
+            answer(site, message, reaper, fail=number % 4 == 1)
+        except (AlreadyReleasedError, NoAnswerError):
+            continue
+        reaper.reach("release before")
+        let_go(site.outbox, message, reaper.reach)
+        reaper.reach("release after")
+    if abandoned:
+        with site.open() as ledger:
             ledger.reserve(ask(abandoned))
     (site.root / "passed.json").write_text(json.dumps(reaper.passed), encoding="utf-8")
+
+
+def answer(site: Site, message: str, reaper: Reaper, *, fail: bool) -> Declaration | None:
+    """Answer `message` as a hospital does, through `client_app.releasing`; with `fail`, stop while noise is added.
+
+    Raises:
+        NoAnswerError: it was told to fail.
+        AlreadyReleasedError: the message was answered before.
+    """
+
+    def form(declaration: Declaration | None) -> Declaration | None:
+        reaper.reach("noise")
+        if fail:
+            raise NoAnswerError
+        return declaration
+
+    return release(site.hospital, ReleaseKey(run="run", message=message), _BILL, form)
 
 
 def let_go(outbox: Path, message: str, reach: Callable[[str], None]) -> None:
