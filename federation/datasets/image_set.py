@@ -98,8 +98,8 @@ class Dataset:
         train: images to learn from.
         validation: images to look at during a run.
         test: images to look at once it has ended.
-        given_split: whether each image's split belongs to the image for ever. False where it was drawn, so that one
-            image more, or another fraction held out, would move images between the splits.
+        given_split: whether each image's split came with it and belongs to it for ever. False where it was drawn:
+            another seed, or another fraction held out, would move images between the splits.
     """
 
     info: DatasetInfo

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from federation.config.tables import DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet, Task
-from federation.datasets.splitting import split_pool
+from federation.datasets.splitting import split_stratified
 from federation.randomness import numpy_stream
 
 Field = NDArray[np.float32]
@@ -47,7 +47,7 @@ def load_phantom(data: DataConfig, *, seed: int) -> Dataset:
         height=SIDE,
         width=SIDE,
     )
-    return split_pool(ImageSet(images=np.concatenate(blocks), labels=labels), info, data, seed=seed)
+    return split_stratified(ImageSet(images=np.concatenate(blocks), labels=labels), info, data, seed=seed)
 
 
 def _draw_block(labels: NDArray[np.int64], difficulty: float, stream: np.random.Generator) -> NDArray[np.uint8]:

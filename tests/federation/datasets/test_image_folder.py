@@ -38,11 +38,27 @@ def test_pooled_images_are_split_and_their_classes_named_by_folder(tmp_path):
     dataset = load(tmp_path)
 
     assert dataset.info.class_names == ("benign", "malignant")
-    assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [28, 4, 8]
-    assert dataset.train.images.shape == (28, 1, 5, 6)
     assert (dataset.info.channels, dataset.info.height, dataset.info.width) == (1, 5, 6)
+    shown = []
     for split in (dataset.train, dataset.validation, dataset.test):
+        assert split.images.shape[1:] == (1, 5, 6)
         np.testing.assert_array_equal(split.labels, split.images[:, 0, 0, 0] >= 100)
+        shown += split.images[:, 0, 0, 0].tolist()
+    assert sorted(shown) == [*range(20), *range(100, 120)]
+
+
+def test_images_added_and_files_renamed_move_no_image_between_splits(tmp_path):
+    write_pool(tmp_path)
+    before = load(tmp_path)
+    for number, path in enumerate(sorted((tmp_path / "benign").iterdir())):
+        path.rename(path.with_name(f"z{-number % 20:03d}.png"))
+    write_class(tmp_path / "benign", 7, start=200)
+
+    after = load(tmp_path)
+
+    for split in ("train", "validation", "test"):
+        first, second = ({*getattr(dataset, split).images[:, 0, 0, 0].tolist()} for dataset in (before, after))
+        assert first == second - {*range(200, 207)}
 
 
 def test_existing_splits_are_kept(tmp_path):
@@ -73,7 +89,8 @@ def test_png_and_jpeg_files_are_read_whatever_the_case_of_their_suffix(tmp_path,
     write_class(tmp_path / "a", 10, suffix=suffix)
     write_class(tmp_path / "b", 10, suffix=suffix)
 
-    assert len(load(tmp_path).train) == 14
+    dataset = load(tmp_path)
+    assert sum(map(len, (dataset.train, dataset.validation, dataset.test))) == 20
 
 
 def test_hidden_folders_and_other_files_are_passed_over(tmp_path):
@@ -85,7 +102,7 @@ def test_hidden_folders_and_other_files_are_passed_over(tmp_path):
     dataset = load(tmp_path)
 
     assert dataset.info.class_names == ("benign", "malignant")
-    assert len(dataset.train) == 28
+    assert sum(map(len, (dataset.train, dataset.validation, dataset.test))) == 40
 
 
 @pytest.mark.parametrize("names", [(), ("only",)])

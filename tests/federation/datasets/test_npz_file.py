@@ -17,7 +17,7 @@ TEST_DATA = os.environ.get("AEGIS_TEST_DATA", "")
 
 
 def grey(count, side=4):
-    return np.arange(count * side * side, dtype=np.uint8).reshape(count, side, side)
+    return np.random.default_rng(0).integers(0, 256, size=(count, side, side), dtype=np.uint8)
 
 
 def pooled(count=30, classes=3):
@@ -48,10 +48,22 @@ def test_an_archive_in_split_layout_keeps_its_splits(tmp_path):
 
 
 def test_a_pooled_archive_is_split_by_the_configured_fractions(tmp_path):
-    dataset = load(tmp_path, pooled())
+    dataset = load(tmp_path, pooled(count=1000))
 
-    assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [21, 3, 6]
+    found = [len(split) for split in (dataset.train, dataset.validation, dataset.test)]
+    assert sum(found) == 1000
+    np.testing.assert_allclose(found, [700, 100, 200], atol=60)
     assert dataset.info.classes == 3
+
+
+def test_one_image_more_in_an_archive_moves_no_other(tmp_path):
+    images, labels = grey(101), np.arange(101) % 2
+
+    without, with_it = (load(tmp_path, {"images": images[first:], "labels": labels[first:]}) for first in (1, 0))
+
+    for split in ("train", "validation", "test"):
+        before, after = ({*map(bytes, getattr(dataset, split).images)} for dataset in (without, with_it))
+        assert before == after - {images[0].tobytes()}
 
 
 def test_colour_channels_come_first_in_memory_and_last_in_the_file(tmp_path):
@@ -76,15 +88,17 @@ def test_several_columns_of_zero_and_one_are_several_labels(tmp_path):
 
     assert dataset.info.task is Task.MULTILABEL
     assert dataset.info.classes == 3
-    assert dataset.train.labels.shape == (21, 3)
+    assert (np.concatenate([dataset.train.labels, dataset.test.labels]).sum(axis=1) == 1).all()
 
 
 def test_a_folder_with_one_archive_stands_for_the_archive(tmp_path):
     np.savez(tmp_path / "only.npz", **pooled())
 
-    dataset = load_dataset(DataConfig(name="npz", root=str(tmp_path)), seed=0)
+    of_folder, of_file = (
+        load_dataset(DataConfig(name="npz", root=str(root)), seed=0) for root in (tmp_path, tmp_path / "only.npz")
+    )
 
-    assert len(dataset.train) == 21
+    np.testing.assert_array_equal(of_folder.train.images, of_file.train.images)
 
 
 def test_a_folder_with_two_archives_is_refused(tmp_path):

@@ -15,7 +15,10 @@ PHANTOM = DataConfig(phantom_examples=300)
 
 
 def write_archive(path, classes=2, side=3, count=30, value=0, names=None):
-    arrays = {"images": np.full((count, side, side), value, np.uint8), "labels": np.arange(count) % classes}
+    """Write `count` different images whose first pixel is `value`."""
+    images = np.full((count, side, side), value, np.uint8)
+    images[:, -1, -1] = np.arange(count)
+    arrays = {"images": images, "labels": np.arange(count) % classes}
     if names is not None:
         arrays["class_names"] = np.array(names)
     np.savez(path, **arrays)
@@ -157,20 +160,25 @@ def test_by_file_gives_each_hospital_one_file_in_name_order(tmp_path):
     parts = [load_site(by_file(tmp_path), site=site, sites=3, seed=0) for site in range(3)]
 
     assert [int(part.train.images[0, 0, 0, 0]) for part in parts] == [10, 20, 30]
-    assert len(load_union_test(by_file(tmp_path), sites=3, seed=0)) == 18
+    union = load_union_test(by_file(tmp_path), sites=3, seed=0)
+    assert union.images[:, 0, 0, 0].tolist() == [
+        value for part, value in zip(parts, (10, 20, 30), strict=True) for _ in range(len(part.test))
+    ]
 
 
 def test_by_file_gives_each_hospital_one_folder_of_images(tmp_path):
     for hospital, value in (("north", 10), ("south", 20)):
         for name in ("benign", "malignant"):
             (tmp_path / hospital / name).mkdir(parents=True)
-            for number in range(10):
-                Image.new("L", (3, 3), value).save(tmp_path / hospital / name / f"{number}.png")
+            for number in range(30):
+                image = Image.new("L", (3, 3), value)
+                image.putpixel((2, 2), number)
+                image.save(tmp_path / hospital / name / f"{number}.png")
     data = DataConfig(name="folder", root=str(tmp_path), partition="by-file")
 
     parts = [load_site(data, site=site, sites=2, seed=0) for site in range(2)]
 
-    assert [int(part.test.images.max()) for part in parts] == [10, 20]
+    assert [int(part.test.images[0, 0, 0, 0]) for part in parts] == [10, 20]
 
 
 def test_by_file_refuses_more_hospitals_than_files(tmp_path):
@@ -192,8 +200,10 @@ def test_by_file_refuses_a_hospital_whose_classes_or_shape_differ_from_the_first
 def test_by_file_refuses_a_hospital_below_the_minimum(tmp_path):
     write_archive(tmp_path / "a.npz")
 
-    with pytest.raises(PartitionError, match=r"4 validation images for 1 .*, found 3"):
-        load_site(by_file(tmp_path, min_examples=4), site=0, sites=1, seed=0)
+    found = len(load_own_folder(by_file(tmp_path / "a.npz"), seed=0).validation)
+
+    with pytest.raises(PartitionError, match=rf"{found + 1} validation images for 1 .*, found {found}"):
+        load_site(by_file(tmp_path, min_examples=found + 1), site=0, sites=1, seed=0)
 
 
 def test_by_file_refuses_data_that_are_not_files_of_hospitals(tmp_path):
@@ -209,8 +219,9 @@ def test_a_deployed_hospital_reads_its_own_data_whole_and_unshifted(tmp_path):
 
     dataset = load_own_folder(data, seed=0)
 
-    assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [21, 3, 6]
-    assert (dataset.train.images == 90).all()
+    images = np.concatenate([split.images for split in (dataset.train, dataset.validation, dataset.test)])
+    assert sorted(images[:, 0, -1, -1].tolist()) == list(range(30))
+    assert (images[:, 0, 0] == 90).all()
 
 
 @pytest.mark.parametrize(
