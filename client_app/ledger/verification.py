@@ -54,7 +54,7 @@ def audit_rows(
         finding, whatever else was adapted to it, to anyone who lacks the key; so is every ledger older than its anchor.
     Not guaranteed: without key and anchor only careless changes show, because whoever rewrites every following digest
         makes another sound chain; and a ledger and an anchor that were both set back to the same moment agree. The
-        server's mirror of the spending notices that.
+        server's mirror of the spending notices that within a run.
 
     Args:
         rows: all rows, in the order of their numbers.

@@ -31,7 +31,7 @@ class DataConfig(Table):
     root: str = Field(
         "",
         description="Absolute folder (or NPZ or CSV file) with the data. Empty: MedMNIST is downloaded by the medmnist "
-        "package into its own folder. A deployed hospital reads the `data-root` of its node configuration instead.",
+        "package into its own folder. A deployed hospital reads what its site policy names instead.",
     )
     partition: Literal["iid", "dirichlet", "classes", "quantity", "by-file"] = Field(
         "dirichlet",
