@@ -81,8 +81,10 @@ def _literal(literal: Result | None) -> Sequence[str]:
         )
     return [
         *lines,
-        "So a run named after epsilon 5 has spent several times that, and its clipped and noised updates carry next to "
-        "nothing of a participant's data: its accuracy is near that of always answering the larger class (76.4 %).",
+        "So a run named after epsilon 5 has spent several times that. In this system, on this model, the updates that "
+        "the recipe lets out carry next to nothing: accuracy scatters around chance, below the 76.4 % of always "
+        "answering the larger class. The published accuracies are above that, so something of the recipe as it was "
+        "run must have differed from how it is told.",
     ]
 
 
