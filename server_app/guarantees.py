@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context
 
 from federation.config import PrivacyConfig
+from federation.errors import RefusalCode
 from server_app.summary import HospitalSummary, LedgerSummary
 
 _WHAT_LEAVES = (
@@ -29,13 +30,31 @@ _NOT_BOUNDED = (
     "draws its noise from a seed: its epsilon describes the method, and protects nobody."
 )
 
+_SCORES = (
+    "Guaranteed (metrics): the accuracies that a hospital tells of one split are together differentially private with "
+    "at most epsilon {epsilon} and delta {delta}, when one image of that split is added or removed; its ledger keeps "
+    "the count for each split, and AUROC stays at home. An image lies in one split; whoever has images in training, "
+    "validation and test, as a patient may, loses the sum of their epsilons, and more with several images in one."
+)
+_SCORES_AT_HOME = "Guaranteed: scores stayed at home; no hospital told accuracy or AUROC."
+_SCORES_REFUSED = (
+    "Not guaranteed: privacy of scores that a hospital told without an acceptable declaration; this run refused them."
+)
+_SCORES_UNCOVERED = (
+    "No epsilon is claimed for scores on splits whose scores were also told without a mechanism, or under another unit."
+)
+_SCORES_REASONS = {
+    f"evaluation:{code.value}"
+    for code in (RefusalCode.MALFORMED, RefusalCode.PRIVACY_MISMATCH, RefusalCode.BUDGET_CONTRADICTION)
+}
+
 
 def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, HospitalSummary]) -> list[str]:
     """Return the sentences of a run with `privacy`, as its hospitals declared and the mirror recomputed it."""
     if privacy.mechanism == "none":
         return [_WHAT_LEAVES, _NO_NOISE, _MEASURED]
     ledgers = {name: item.ledger for name, item in hospitals.items() if item.ledger is not None}
-    return [_WHAT_LEAVES, *_proven(ledgers), *_unproven(ledgers), _NOT_BOUNDED, _about_scores(), _MEASURED]
+    return [_WHAT_LEAVES, *_proven(ledgers), *_unproven(ledgers), _NOT_BOUNDED, *_about_scores(hospitals), _MEASURED]
 
 
 def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
@@ -71,8 +90,16 @@ def _round_up(value: float) -> str:
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(value))):.3g}"
 
 
-def _about_scores() -> str:
-    return (
-        "Guaranteed: accuracy that a hospital tells is noised and booked in its ledger under the split it was measured "
-        "on; AUROC stays at home. One image lies in one split, so that it loses the largest of their epsilons."
-    )
+def _about_scores(hospitals: Mapping[str, HospitalSummary]) -> list[str]:
+    """Return what holds for scores: their largest epsilon, or that none were told."""
+    booked = [item for hospital in hospitals.values() for item in hospital.scores.values()]
+    refused = any(_SCORES_REASONS & hospital.refused.keys() for hospital in hospitals.values())
+    sentences = [_SCORES_REFUSED] if refused else []
+    if not booked:
+        return sentences or [_SCORES_AT_HOME]
+    if any(item.uncovered for item in booked):
+        sentences.append(_SCORES_UNCOVERED)
+    if clean := [item for item in booked if not item.uncovered]:
+        epsilon, delta = max(item.epsilon for item in clean), max(item.delta for item in clean)
+        sentences.insert(0, _SCORES.format(epsilon=_round_up(epsilon), delta=_round_up(delta)))
+    return sentences

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from federation.accounting.accounts import account_of
-from federation.metrics import Scores
+from federation.accounting.accounts import ACCOUNTS
 from server_app.mirror import TRAINING
 from server_app.progress import Progress
-from server_app.summary import LedgerSummary
+from server_app.summary import LedgerSummary, ScoresSummary
 
 
 def summarize_ledger(progress: Progress, hospital_id: str) -> LedgerSummary | None:
@@ -15,7 +14,7 @@ def summarize_ledger(progress: Progress, hospital_id: str) -> LedgerSummary | No
     if spending is None or spending.delta is None or spending.spent is None or spending.cap is None:
         return None
     history = spending.history
-    linear, rdp, pld = (account_of(name).epsilon(history, spending.delta) for name in ("linear", "rdp", "pld"))
+    epsilons = {name: account.epsilon(history, spending.delta) for name, account in ACCOUNTS.items()}
     return LedgerSummary(
         mechanism=spending.mechanism,
         relation=spending.relation,
@@ -25,25 +24,38 @@ def summarize_ledger(progress: Progress, hospital_id: str) -> LedgerSummary | No
         releases=history.releases,
         spent=spending.spent,
         cap=spending.cap,
-        linear=linear,
-        rdp=rdp,
-        pld=pld,
         uncovered=spending.uncovered,
         paused=spending.paused,
         contradictions=spending.refused,
+        **epsilons,
     )
 
 
-def gain_of(progress: Progress, hospital_id: str, final: Scores | None) -> float | None:
-    """Return the accuracy that the final model has above the initial one; None where one was not evaluated.
+def summarize_scores(progress: Progress, hospital_id: str) -> dict[str, ScoresSummary]:
+    """Return the mirror of what `hospital_id` told about its scores, for each split that it declared something of."""
+    return {
+        split: ScoresSummary(
+            releases=spending.history.releases,
+            epsilon=spending.spent,
+            delta=spending.delta,
+            uncovered=spending.uncovered,
+        )
+        for split, spending in progress.spending.get(hospital_id, {}).items()
+        if split != TRAINING and spending.spent is not None and spending.delta is not None
+    }
 
-    At the hospital itself where it answered both times, else on the server's images.
+
+def gain_of(progress: Progress, hospital_id: str) -> float | None:
+    """Return the accuracy that the last version of the curve has above the initial one; None where it is not known.
+
+    Both on the hospital's validation images where it answered both times, else both on the server's images. The
+    hospital's accuracies were noised before they left it, so that their difference holds the noise of two answers.
     """
-    if not progress.curve or progress.curve[0].version != 0:
+    if len(progress.curve) < 2 or progress.curve[0].version != 0:
         return None
     first, last = progress.curve[0], progress.curve[-1]
-    if final is not None and hospital_id in first.hospitals:
-        return final.accuracy - first.hospitals[hospital_id].accuracy
+    if hospital_id in first.hospitals and hospital_id in last.hospitals:
+        return last.hospitals[hospital_id].accuracy - first.hospitals[hospital_id].accuracy
     if first.central is None or last.central is None:
         return None
     return last.central.accuracy - first.central.accuracy

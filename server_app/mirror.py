@@ -11,7 +11,10 @@ import math
 from collections.abc import Iterable
 
 from federation.accounting.accounts import account_of
-from federation.accounting.events import Event, GaussianRelease, SampledGaussianRelease
+from federation.accounting.events import GaussianRelease, History, Relation, SampledGaussianRelease, Unit
+from federation.accounting.gaussian import analytic_noise_multiplier
+from federation.accounting.mechanism import METRICS, Mechanism
+from federation.accounting.sampling_plan import plan_sampling
 from federation.config import Configuration
 from federation.errors import PrivacyError, RefusalCode, RefusalError
 from federation.records.declarations import Declaration
@@ -20,6 +23,9 @@ from server_app.spending import Spending
 
 TRAINING = "training"
 _TOLERANCE = 1e-6
+
+# A cap counts as reached within the precision to which noise is derived from it.
+_REACHED = 1e-4
 
 
 class LedgerMirror:
@@ -74,49 +80,76 @@ class LedgerMirror:
         return [name for name in hospital_ids if not self.is_paused(name)]
 
     def _require_protection(self, declaration: Declaration | None, split: str) -> None:
-        asked = self._privacy.mechanism
-        expected = asked if split == TRAINING or asked == "none" else "metrics"
+        """Check that the answer is protected exactly where a mechanism was asked for."""
+        asked = self._planned_mechanism(split)
+        expected = "none" if asked is None else asked.name
         found = "none" if declaration is None else declaration.mechanism
-        if found != expected:
+        if found != expected or (asked is None) != (declaration is None):
             raise RefusalError(RefusalCode.PRIVACY_MISMATCH, f"Expected mechanism {expected!r}, found {found!r}.")
 
+    def _planned_mechanism(self, split: str) -> Mechanism | None:
+        privacy = self._privacy
+        if privacy.mechanism == "none":
+            return None
+        if split != TRAINING:
+            return METRICS
+        if privacy.mechanism == "dp-sgd":
+            relation, unit = Relation.ADD_REMOVE, Unit(privacy.unit)
+        else:
+            relation, unit = Relation(privacy.relation), Unit.UPDATE
+        return Mechanism(name=privacy.mechanism, relation=relation, unit=unit, clip_norm=privacy.clip_norm)
+
     def _require_plan(self, declaration: Declaration, examples: int, split: str) -> None:
-        """Check that the declared mechanism is the planned one or stricter."""
+        """Check that the declared mechanism is the planned one, and its noise the planned noise or more."""
+        planned = self._planned_mechanism(split)
+        for field in ("relation", "unit", "clip_norm"):
+            asked, found = getattr(planned, field), getattr(declaration, field)
+            if found != asked:
+                raise _mismatch(f"{field.replace('_', ' ')} {asked}", f"{found}")
         if declaration.delta > self._privacy.delta:
             raise _mismatch(f"delta <= {self._privacy.delta:g}", f"{declaration.delta:g}")
-        if split != TRAINING:
-            _require_kind(declaration.event, GaussianRelease)
-            return
-        if declaration.clip_norm != self._privacy.clip_norm:
-            raise _mismatch(f"clip norm {self._privacy.clip_norm:g}", f"{declaration.clip_norm:g}")
-        least = self._privacy.noise_multiplier
+        least = self._least_noise(declaration.delta, split)
         if declaration.event.noise_multiplier < least:
             raise _mismatch(f"noise multiplier >= {least:g}", f"{declaration.event.noise_multiplier:g}")
-        if self._privacy.mechanism == "update-gaussian":
-            _require_kind(declaration.event, GaussianRelease)
-            if declaration.relation.value != self._privacy.relation:
-                raise _mismatch(f"relation {self._privacy.relation}", declaration.relation.value)
-        else:
+        if declaration.mechanism == "dp-sgd":
             self._require_sampling(declaration, examples)
+        elif not isinstance(declaration.event, GaussianRelease):
+            raise _mismatch("a GaussianRelease", type(declaration.event).__name__)
+
+    def _least_noise(self, delta: float, split: str) -> float:
+        """Return the noise multiplier that the plan names; 0 where it follows from the budget, which is checked."""
+        privacy = self._privacy
+        if split != TRAINING:
+            return privacy.evaluation_noise_multiplier
+        if privacy.release_epsilon:
+            return analytic_noise_multiplier(privacy.release_epsilon, delta) * (1 - _TOLERANCE)
+        return privacy.noise_multiplier
 
     def _require_sampling(self, declaration: Declaration, examples: int) -> None:
-        """Check that DP-SGD sampled as planned: with fewer units than images the probability may only be higher."""
+        """Check that DP-SGD sampled as planned.
+
+        What is planned follows from the number of units: every image is one, or some number of patients up to that of
+        the images, which the declared probability tells.
+        """
         event, training = declaration.event, self._settings.training
         if not isinstance(event, SampledGaussianRelease):
-            raise _mismatch("an event of DP-SGD", type(event).__name__)
-        if declaration.unit.value != self._privacy.unit:
-            raise _mismatch(f"unit {self._privacy.unit}", declaration.unit.value)
-        least = min(1.0, training.batch_size / examples)
-        if event.sampling_probability < least * (1 - _TOLERANCE):
-            raise _mismatch(f"sampling probability >= {least:.6g}", f"{event.sampling_probability:.6g}")
-        if event.steps < training.local_epochs:
-            raise _mismatch(f"steps >= {training.local_epochs}", str(event.steps))
+            raise _mismatch("a SampledGaussianRelease", type(event).__name__)
+        units = examples
+        if declaration.unit is Unit.PATIENT:
+            units = max(1, round(min(examples, training.batch_size / event.sampling_probability)))
+        probability, steps = plan_sampling(units, batch_size=training.batch_size, local_epochs=training.local_epochs)
+        if not math.isclose(event.sampling_probability, probability, rel_tol=_TOLERANCE):
+            raise _mismatch(f"sampling probability {probability:.6g}", f"{event.sampling_probability:.6g}")
+        if event.steps != steps:
+            raise _mismatch(f"steps {steps}", str(event.steps))
 
     def _require_consistency(self, declaration: Declaration, spending: Spending) -> None:
         """Check the hospital's totals against its own events and its earlier totals."""
         own = _epsilon(declaration, spending)
         if declaration.spent < own * (1 - _TOLERANCE):
             raise _contradiction(f"spent >= {own:.6g}, which the declared events cost", f"{declaration.spent:.6g}")
+        if own > self._privacy.epsilon * (1 + _TOLERANCE):
+            raise _contradiction(f"at most epsilon {self._privacy.epsilon:g} in this run", f"events of {own:.6g}")
         if declaration.spent > declaration.cap * (1 + _TOLERANCE):
             raise _contradiction(f"spent <= its cap {declaration.cap:.6g}", f"{declaration.spent:.6g}")
         known = sum(booked.count for booked in spending.events)
@@ -131,9 +164,18 @@ class LedgerMirror:
             raise _contradiction(f"{spending.uncovered} uncovered releases", str(declaration.uncovered))
 
     def _has_room(self, declaration: Declaration, spending: Spending) -> bool:
-        """Return whether the same release once more stays within the run's budget and the hospital's cap."""
-        once_more = account_of(declaration.account).epsilon(spending.history.plus(declaration.event), declaration.delta)
-        return once_more <= min(declaration.cap, self._privacy.epsilon) * (1 + _TOLERANCE)
+        """Return whether the same release once more stays within the run's budget and the hospital's cap.
+
+        What earlier runs released is known by its total only. The linear account adds to it; by the others a total
+        says no more than that nothing is left where the cap is reached, which the hospital then says itself.
+        """
+        account, event, delta = account_of(declaration.account), declaration.event, declaration.delta
+        once_more = account.epsilon(spending.history.plus(event), delta)
+        if once_more > min(declaration.cap, self._privacy.epsilon) * (1 + _TOLERANCE):
+            return False
+        if declaration.account == "linear":
+            return declaration.spent + account.epsilon(History.of([event]), delta) <= declaration.cap * (1 + _TOLERANCE)
+        return declaration.spent < declaration.cap * (1 - _REACHED)
 
 
 def _take_over(spending: Spending, declaration: Declaration) -> None:
@@ -156,11 +198,6 @@ def _epsilon(declaration: Declaration, spending: Spending) -> float:
     except PrivacyError as error:
         raise RefusalError(RefusalCode.BUDGET_CONTRADICTION, f"The declared event has no epsilon: {error}") from None
     return epsilon if math.isfinite(epsilon) else math.inf
-
-
-def _require_kind(event: Event, kind: type[Event]) -> None:
-    if not isinstance(event, kind):
-        raise _mismatch(f"a {kind.__name__}", type(event).__name__)
 
 
 def _mismatch(expected: str, found: str) -> RefusalError:

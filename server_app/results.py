@@ -11,7 +11,7 @@ from federation.durable import write_durably
 from federation.metrics import Scores
 from federation.parameters import Parameters
 from server_app.guarantees import describe_guarantees
-from server_app.ledger_summary import gain_of, summarize_ledger
+from server_app.ledger_summary import gain_of, summarize_ledger, summarize_scores
 from server_app.progress import Contribution, Progress
 from server_app.run_folder import RunFolder
 from server_app.summary import HospitalSummary, RunStatus, Staleness, Summary
@@ -94,9 +94,10 @@ def write_results(folder: RunFolder, summary: Summary, parameters: Parameters | 
 
 def _hospital(name: str, configuration: Configuration, progress: Progress, scores: Scores | None) -> HospitalSummary:
     known = progress.contributions.get(name, Contribution())
-    ledger = summarize_ledger(progress, name) if configuration.privacy.mechanism != "none" else None
+    protected = configuration.privacy.mechanism != "none"
+    ledger = summarize_ledger(progress, name) if protected else None
     proven = ledger is not None and not ledger.uncovered
-    gain = gain_of(progress, name, scores) if proven else None
+    gain = gain_of(progress, name) if proven else None
     return HospitalSummary(
         examples=known.examples,
         dispatched=known.dispatched,
@@ -108,4 +109,5 @@ def _hospital(name: str, configuration: Configuration, progress: Progress, score
         delta=ledger.delta if ledger and proven else None,
         benefit_per_epsilon=gain / ledger.spent if ledger and gain is not None else None,
         ledger=ledger,
+        scores=summarize_scores(progress, name) if protected else {},
     )

@@ -78,6 +78,22 @@ class LedgerSummary(_Part):
         return max(0.0, self.cap - self.spent)
 
 
+class ScoresSummary(_Part):
+    """The mirror of what one hospital has told about its scores on one split, under a mechanism.
+
+    Attributes:
+        releases: of this run, as declared.
+        epsilon: that the hospital says it has spent on the split, earlier runs included; for one image.
+        delta: at which it is counted.
+        uncovered: scores of the split that epsilon does not cover; above 0, none holds.
+    """
+
+    releases: int
+    epsilon: float
+    delta: float
+    uncovered: int
+
+
 class HospitalSummary(_Part):
     """What one configured hospital contributed and how well the final model serves it.
 
@@ -90,9 +106,11 @@ class HospitalSummary(_Part):
         auroc: as `accuracy`.
         epsilon_spent: privacy loss so far; None when no mechanism gives one.
         delta: the delta of `epsilon_spent`.
-        benefit_per_epsilon: accuracy gained over the initial model, at the hospital where it answered, else on the
-            server's images, per epsilon spent; None without epsilon.
+        benefit_per_epsilon: accuracy that the newest evaluated version has above the initial one, both on the
+            hospital's validation images (and noised) where it answered twice, else both on the server's images, per
+            epsilon spent; None without epsilon.
         ledger: the mirror of its ledger; None without a mechanism.
+        scores: the same for each split whose scores it told; empty without a mechanism.
     """
 
     examples: int
@@ -105,6 +123,7 @@ class HospitalSummary(_Part):
     delta: float | None = None
     benefit_per_epsilon: float | None = None
     ledger: LedgerSummary | None = None
+    scores: dict[str, ScoresSummary] = Field(default_factory=dict)
 
 
 class Staleness(_Part):

@@ -100,7 +100,7 @@ class Hospitals:
             update=update,
         )
         if parse_configuration(context.run_config).privacy.mechanism != "none":
-            declaration = self._declare(index, name, "training", task.model_version)
+            declaration = self._declare(context, "training", task.model_version)
             if declaration is None:
                 return Message(_exhausted(), reply_to=message)
             answer = replace(answer, declaration=declaration)
@@ -115,14 +115,19 @@ class Hospitals:
         scores = Scores(accuracy=0.5 + index / 100, auroc=None, loss=None, examples=10)
         answer = HospitalScores(hospital_id=name, model_version=task.model_version, split=task.split, scores=scores)
         if parse_configuration(context.run_config).privacy.mechanism != "none":
-            declaration = self._declare(index, name, task.split, task.model_version)
+            declaration = self._declare(context, task.split, task.model_version)
             if declaration is None:
                 return Message(_exhausted(), reply_to=message)
             answer = replace(answer, declaration=declaration)
         return Message(encode_hospital_scores(answer), reply_to=message)
 
-    def _declare(self, index: int, name: str, split: str, version: int) -> Declaration | None:
-        """Book one release under "update-gaussian", or of scores, and declare it; None where the cap has no room."""
+    def _declare(self, context: Context, split: str, version: int) -> Declaration | None:
+        """Book one release under "update-gaussian", or of scores, and declare it; None where there is no room for it.
+
+        As at every hospital, room ends at its cap or at the epsilon of the run.
+        """
+        index, name = self._id(context)
+        asked = parse_configuration(context.run_config).privacy
         book, cap = self.books.setdefault((name, split), {}), self.caps.get(index, 8.0)
         known = list(book.items())
         multiplier = book.get(version, self.noise.get(index, 24.22))
@@ -131,7 +136,7 @@ class Hospitals:
             [GaussianRelease(noise_multiplier=value) for value in (*(value for _, value in until), multiplier)]
         )
         spent = account_of("linear").epsilon(history, 1e-5)
-        if spent > cap:
+        if spent > min(cap, asked.epsilon):
             return None
         book[version] = multiplier
         scores = split != "training"

@@ -9,14 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from federation.accounting.events import Event, Relation, Unit, event_as_dict, event_from_dict
+from federation.accounting.accounts import ACCOUNTS
+from federation.accounting.events import (
+    Event,
+    Relation,
+    SampledGaussianRelease,
+    Unit,
+    event_as_dict,
+    event_from_dict,
+)
+from federation.accounting.mechanism import MECHANISMS, Mechanism, MechanismName
 from federation.errors import PrivacyError, RefusalCode, RefusalError
 from federation.records.fields import bounded_of, number_of, text_of
 
-_MECHANISMS = ("none", "dp-sgd", "update-gaussian", "metrics")
-_ACCOUNTS = ("linear", "rdp", "pld")
+_PROTECTED = tuple(name for name in MECHANISMS if name != "none")
 _LARGEST_RELEASES = 10**9
 _PREFIX = "privacy."
 
@@ -26,7 +34,7 @@ class Declaration:
     """How one answer is protected and what it has cost.
 
     Attributes:
-        mechanism: "none", "dp-sgd", "update-gaussian" or "metrics".
+        mechanism: "dp-sgd", "update-gaussian" or "metrics".
         relation: which data sets are neighbours.
         unit: whose presence is protected.
         clip_norm: C of the mechanism.
@@ -76,21 +84,23 @@ def decode_declaration(config: Mapping[str, Any]) -> Declaration | None:
     """Return the declaration in `config`, or None when the answer claims no protection.
 
     Raises:
-        RefusalError: it is incomplete, or a value is out of bounds.
+        RefusalError: it is incomplete, a value is out of bounds, or mechanism, relation, unit, clip norm and event do
+            not go together.
     """
     content = {key.removeprefix(_PREFIX): value for key, value in config.items() if key.startswith(_PREFIX)}
     if not content:
         return None
     event = {key.removeprefix("event."): value for key, value in content.items() if key.startswith("event.")}
     try:
+        mechanism = _mechanism_of(content)
         return Declaration(
-            mechanism=_one_of(content, "mechanism", _MECHANISMS),
-            relation=Relation(_one_of(content, "relation", [item.value for item in Relation])),
-            unit=Unit(_one_of(content, "unit", [item.value for item in Unit])),
-            clip_norm=_positive(content, "clip-norm"),
-            event=event_from_dict(event),
+            mechanism=mechanism.name,
+            relation=mechanism.relation,
+            unit=mechanism.unit,
+            clip_norm=mechanism.clip_norm,
+            event=_event_of(event, mechanism),
             delta=_positive(content, "delta", below=1.0),
-            account=_one_of(content, "account", _ACCOUNTS),
+            account=_one_of(content, "account", tuple(ACCOUNTS)),
             spent=_positive(content, "spent"),
             cap=_positive(content, "cap"),
             releases=bounded_of(content, "releases", largest=_LARGEST_RELEASES),
@@ -100,10 +110,26 @@ def decode_declaration(config: Mapping[str, Any]) -> Declaration | None:
         raise RefusalError(RefusalCode.MALFORMED, f"Privacy declaration: {error}") from None
 
 
-def _one_of(content: Mapping[str, Any], key: str, known: tuple[str, ...] | list[str]) -> str:
+def _mechanism_of(content: Mapping[str, Any]) -> Mechanism:
+    return Mechanism(
+        name=cast(MechanismName, _one_of(content, "mechanism", _PROTECTED)),
+        relation=Relation(_one_of(content, "relation", tuple(Relation))),
+        unit=Unit(_one_of(content, "unit", tuple(Unit))),
+        clip_norm=_positive(content, "clip-norm"),
+    )
+
+
+def _event_of(content: Mapping[str, Any], mechanism: Mechanism) -> Event:
+    event = event_from_dict(content)
+    if isinstance(event, SampledGaussianRelease) != (mechanism.name == "dp-sgd"):
+        raise PrivacyError(f"Expected an event of {mechanism.name}, found a {type(event).__name__}.")
+    return event
+
+
+def _one_of(content: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
     value = text_of(content, key)
     if value not in known:
-        raise RefusalError(RefusalCode.MALFORMED, f"Expected {key} of {list(known)}, found {value!r}.")
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected {key} of {', '.join(known)}, found {value!r}.")
     return value
 
 

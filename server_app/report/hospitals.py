@@ -78,7 +78,7 @@ def _hospital_row(summary: Summary, hospital: str) -> HospitalRow:
 def _why_no_auroc(part: HospitalSummary) -> str:
     if part.accuracy is None:
         return _NOT_EVALUATED
-    return _AT_HOME if part.ledger is not None else NO_CLASSES
+    return _AT_HOME if part.ledger is not None or part.scores else NO_CLASSES
 
 
 def refusal_rows(summary: Summary) -> list[RefusalRow]:

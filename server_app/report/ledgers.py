@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from server_app.report.formats import Value, show_count
+from server_app.report.formats import MISSING, Value, show_count
 from server_app.report.order import natural_key
-from server_app.summary import LedgerSummary, Summary
+from server_app.summary import LedgerSummary, ScoresSummary, Summary
 
 _UNITS = {"record": "image", "patient": "patient", "update": "whole update"}
 
@@ -27,20 +28,22 @@ class LedgerRow:
     linear: Value
     rdp: Value
     pld: Value
+    scores: list[Value]
     status: str
     alarming: bool
 
 
 def ledger_rows(summary: Summary) -> list[LedgerRow]:
-    """Return a row for every hospital that declared a mechanism, in natural order of their ids."""
+    """Return a row for every hospital that declared something, in natural order of their ids."""
+    hospitals = sorted(summary.per_hospital.items(), key=lambda item: natural_key(item[0]))
+    rows = [(hospital, part.ledger, _scores(part.scores)) for hospital, part in hospitals if part.ledger or part.scores]
     return [
-        _ledger_row(hospital, part.ledger)
-        for hospital, part in sorted(summary.per_hospital.items(), key=lambda item: natural_key(item[0]))
-        if part.ledger is not None
+        _ledger_row(hospital, ledger, scores) if ledger else _row_of_scores(hospital, scores)
+        for hospital, ledger, scores in rows
     ]
 
 
-def _ledger_row(hospital: str, ledger: LedgerSummary) -> LedgerRow:
+def _ledger_row(hospital: str, ledger: LedgerSummary, scores: list[Value]) -> LedgerRow:
     return LedgerRow(
         hospital=hospital,
         mechanism=ledger.mechanism,
@@ -53,9 +56,46 @@ def _ledger_row(hospital: str, ledger: LedgerSummary) -> LedgerRow:
         linear=_epsilon(ledger.linear, "sum over this run's releases"),
         rdp=_epsilon(ledger.rdp, "Renyi differential privacy, this run"),
         pld=_epsilon(ledger.pld, "privacy loss distributions, this run"),
+        scores=scores,
         status=_status(ledger),
         alarming=bool(ledger.uncovered or ledger.contradictions),
     )
+
+
+def _row_of_scores(hospital: str, scores: list[Value]) -> LedgerRow:
+    """Return the row of a hospital that told scores and no update."""
+    missing = Value(text=MISSING, title="it declared no update", missing=True)
+    return LedgerRow(
+        hospital=hospital,
+        mechanism=MISSING,
+        protects=MISSING,
+        releases=missing,
+        spent=missing,
+        cap=missing,
+        left=missing,
+        share=0.0,
+        linear=missing,
+        rdp=missing,
+        pld=missing,
+        scores=scores,
+        status="scores only",
+        alarming=False,
+    )
+
+
+def _scores(scores: Mapping[str, ScoresSummary]) -> list[Value]:
+    """Return the epsilon of each scored split, beside its name."""
+    if not scores:
+        return [Value(text=MISSING, title="scores stayed at the hospital", missing=True)]
+    return [_epsilon_of_scores(split, scores[split]) for split in sorted(scores, reverse=True)]
+
+
+def _epsilon_of_scores(split: str, scores: ScoresSummary) -> Value:
+    if scores.uncovered:
+        title = f"{scores.uncovered} scores of this split are not covered"
+        return Value(text="none holds", detail=split, title=title, missing=True)
+    shown = _epsilon(scores.epsilon, f"at delta {scores.delta:g}, {scores.releases} answers in this run")
+    return replace(shown, detail=split)
 
 
 def _status(ledger: LedgerSummary) -> str:

@@ -149,7 +149,8 @@ own test images{% if view.ledgers %}; accuracy was noised before it left{% endif
 <section>
 <h2>Privacy ledgers</h2>
 <p class="note section-note">The server's mirror of every hospital's own ledger, recomputed from the declared events. \
-Spent, cap and left count by the account that binds; the three accounts beside them count this run's updates.</p>
+Spent, cap and left count by the account that binds; the three accounts beside them count this run's updates. \
+Scores are counted for the split they were measured on, for one image.</p>
 <div class="card scroll" tabindex="0" role="region" aria-label="Table of privacy ledgers">
 <table class="ledgers">
 <thead><tr>
@@ -157,6 +158,7 @@ Spent, cap and left count by the account that binds; the three accounts beside t
 <th scope="col" class="number">Releases</th><th scope="col" class="number">Epsilon spent</th>
 <th scope="col" class="number">Cap</th><th scope="col" class="number">Left</th>
 <th scope="col" class="number">Linear</th><th scope="col" class="number">RDP</th><th scope="col" class="number">PLD</th>
+<th scope="col" class="number">Scores: epsilon</th>
 <th scope="col">Status</th>
 </tr></thead>
 <tbody>
@@ -170,6 +172,7 @@ Spent, cap and left count by the account that binds; the three accounts beside t
 <td class="number">{{ show(row.cap) }}</td><td class="number">{{ show(row.left) }}</td>
 <td class="number">{{ show(row.linear) }}</td><td class="number">{{ show(row.rdp) }}</td>
 <td class="number">{{ show(row.pld) }}</td>
+<td class="number">{% for value in row.scores %}{{ show(value) }}{% if not loop.last %}<br>{% endif %}{% endfor %}</td>
 <td>{{ row.status }}</td>
 </tr>
 {% endfor %}

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from flwr.app import Error, RecordDict
 
+from federation.accounting.events import GaussianRelease, Unit
 from federation.errors import RunFailedError, SiteErrorCode
 from federation.models import build_model
 from federation.parameters import digest, read_parameters
@@ -173,10 +174,23 @@ def declaring(**fields: Any) -> Spoiler:
         (declaring(spent=9.0), "budget-contradiction"),
         (declaring(clip_norm=5.0), "privacy-mismatch"),
         (declaring(delta=0.1), "privacy-mismatch"),
-        (declaring(mechanism="dp-sgd"), "privacy-mismatch"),
+        (declaring(mechanism="metrics"), "privacy-mismatch"),
+        (declaring(mechanism="dp-sgd"), "malformed"),
+        (declaring(unit=Unit.RECORD), "malformed"),
+        (declaring(event=GaussianRelease(noise_multiplier=0.5), spent=26.8, cap=1e5), "budget-contradiction"),
         (changed(declaration=None), "privacy-mismatch"),
     ],
-    ids=["too little spent", "more than its cap", "other clip norm", "larger delta", "other mechanism", "nothing"],
+    ids=[
+        "too little spent",
+        "more than its cap",
+        "other clip norm",
+        "larger delta",
+        "other mechanism",
+        "impossible mechanism",
+        "other unit",
+        "more than the run asked for",
+        "nothing",
+    ],
 )
 def test_lying_hospital_is_refused_and_its_update_is_not_applied(tmp_path: Path, lie: Spoiler, reason: str) -> None:
     hospitals = Hospitals(spoil={1: lie})

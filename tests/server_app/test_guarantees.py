@@ -9,7 +9,7 @@ import pytest
 
 from federation.config import PrivacyConfig
 from server_app.guarantees import describe_guarantees
-from server_app.summary import HospitalSummary, LedgerSummary
+from server_app.summary import HospitalSummary, LedgerSummary, ScoresSummary
 
 PRIVATE = PrivacyConfig(mechanism="dp-sgd")
 
@@ -98,3 +98,52 @@ def test_run_in_which_nobody_declared_claims_nothing() -> None:
 
 def test_seeded_noise_is_said_to_protect_nobody() -> None:
     assert "protects nobody" in " ".join(describe(a=ledger()))
+
+
+def about_scores(refused: dict[str, int] | None = None, **splits: ScoresSummary) -> list[str]:
+    """Return what is said of scores when one hospital told `splits` and another nothing."""
+    common: dict[str, Any] = {"examples": 10, "dispatched": 1, "updates": 1, "accuracy": None, "auroc": None}
+    hospitals = {
+        "a": HospitalSummary(**common, refused=refused or {}, scores=splits),
+        "b": HospitalSummary(**common, refused={"late-reply": 1}),
+    }
+    return [text for text in describe_guarantees(PRIVATE, hospitals)[2:-1] if "scores" in text or "accurac" in text]
+
+
+def told(epsilon: float, delta: float = 1e-5, uncovered: int = 0) -> ScoresSummary:
+    return ScoresSummary(releases=2, epsilon=epsilon, delta=delta, uncovered=uncovered)
+
+
+def test_scores_are_claimed_at_the_largest_epsilon_of_a_split_and_their_sum_is_named() -> None:
+    (sentence,) = about_scores(validation=told(1.2345, 1e-6), test=told(0.5, 1e-5))
+
+    assert claimed([sentence]) == [(1.24, 1e-5)]
+    assert "An image lies in one split" in sentence
+    assert "patient" in sentence
+    assert "sum" in sentence
+
+
+def test_scores_that_nobody_told_are_said_to_have_stayed_at_home() -> None:
+    (sentence,) = about_scores()
+
+    assert "stayed at home" in sentence
+    assert claimed([sentence]) == []
+
+
+def test_scores_that_epsilon_does_not_cover_are_not_claimed() -> None:
+    sentences = about_scores(validation=told(5.0, uncovered=1), test=told(0.5))
+
+    assert claimed(sentences) == [(0.5, 1e-5)]
+    assert len(sentences) == 2
+    assert sentences[1].startswith("No epsilon is claimed for scores")
+    assert claimed(about_scores(validation=told(5.0, uncovered=1))) == []
+
+
+@pytest.mark.parametrize("reason", ["privacy-mismatch", "budget-contradiction", "malformed"])
+def test_scores_told_without_an_acceptable_declaration_did_not_stay_at_home(reason: str) -> None:
+    (sentence,) = about_scores({f"evaluation:{reason}": 1})
+
+    assert sentence.startswith("Not guaranteed")
+    assert [text.split(":")[0] for text in about_scores({f"evaluation:{reason}": 1}, test=told(0.5))] == [
+        "Guaranteed (metrics)", "Not guaranteed",
+    ]  # fmt: skip

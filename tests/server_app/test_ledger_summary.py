@@ -15,7 +15,7 @@ from server_app.ledger_summary import gain_of, summarize_ledger
 from server_app.progress import Progress
 from server_app.results import summarize
 from server_app.spending import Spending
-from server_app.summary import CurvePoint, HospitalSummary, RunStatus
+from server_app.summary import CurvePoint, HospitalSummary, RunStatus, ScoresSummary
 from tests.doubles import configure
 
 FIFTH = GaussianRelease(noise_multiplier=24.22)
@@ -87,33 +87,69 @@ def test_hospital_that_declared_nothing_has_no_ledger(changes: dict[str, Any]) -
     assert summarize_ledger(progress_of(), "b") is None
 
 
-def test_gain_is_measured_at_the_hospital_where_it_answered_both_times() -> None:
+def test_gain_is_measured_on_the_same_images_at_both_ends() -> None:
     progress = progress_of()
-    progress.curve = [point(0, 0.5, a=0.4), point(3, 0.9, a=0.6)]
+    progress.curve = [point(0, 0.5, a=0.4, b=0.3), point(1, 0.6, a=0.5, c=0.1), point(3, 0.9, a=0.6, c=0.2)]
 
-    assert gain_of(progress, "a", scores(0.7)) == pytest.approx(0.3)
-    assert gain_of(progress, "b", None) == pytest.approx(0.4)
-    assert gain_of(progress, "a", None) == pytest.approx(0.4)
+    assert gain_of(progress, "a") == pytest.approx(0.2)
+    assert gain_of(progress, "b") == pytest.approx(0.4)
+    assert gain_of(progress, "c") == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
-    "curve", [[], [point(2, 0.5), point(3, 0.9)], [point(0), point(3, 0.9)], [point(0, 0.5), point(3)]]
-)
+    "curve",
+    [
+        [], [point(0, 0.5, a=0.5)], [point(2, 0.5), point(3, 0.9)], [point(0), point(3, 0.9)],
+        [point(0, 0.5), point(3)], [point(0, a=0.5), point(3, b=0.5)],
+    ],
+)  # fmt: skip
 def test_gain_is_unknown_without_accuracy_before_and_after(curve: list[CurvePoint]) -> None:
     progress = progress_of()
     progress.curve = curve
 
-    assert gain_of(progress, "a", None) is None
+    assert gain_of(progress, "a") is None
 
 
-def test_benefit_is_accuracy_gained_per_epsilon_spent(tmp_path: Path) -> None:
+def test_benefit_is_accuracy_gained_on_validation_images_per_epsilon_spent(tmp_path: Path) -> None:
     progress = progress_of(spent=2.0)
     progress.curve = [point(0, a=0.4), point(1, a=0.5)]
 
     found = hospital_of(progress, tmp_path, a=0.8)
 
     assert (found.epsilon_spent, found.delta) == (2.0, 1e-5)
-    assert found.benefit_per_epsilon == pytest.approx(0.2)
+    assert found.accuracy == 0.8
+    assert found.benefit_per_epsilon == pytest.approx(0.05)
+
+
+def scored(**changes: Any) -> Spending:
+    """Return what was booked of the scores on one split: two answers."""
+    spending = Spending(
+        mechanism="metrics", relation="add-remove", unit="record", delta=1e-6, account="pld", spent=0.4, cap=8.0,
+        releases=5,
+    )  # fmt: skip
+    for _ in range(2):
+        spending.book(FIFTH)
+    return spending.model_copy(update=changes)
+
+
+def test_scores_are_summed_up_for_each_split(tmp_path: Path) -> None:
+    progress = progress_of()
+    progress.spending["a"] |= {"validation": scored(), "test": scored(spent=0.7, uncovered=1)}
+
+    assert hospital_of(progress, tmp_path).scores == {
+        "validation": ScoresSummary(releases=2, epsilon=0.4, delta=1e-6, uncovered=0),
+        "test": ScoresSummary(releases=2, epsilon=0.7, delta=1e-6, uncovered=1),
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["update-gaussian", "none"])
+def test_scores_that_nothing_was_declared_of_are_not_summed_up(tmp_path: Path, mechanism: str) -> None:
+    progress = progress_of()
+    progress.spending["a"]["test"] = Spending(refused=2, uncovered=1)
+    if mechanism == "none":
+        progress.spending["a"]["validation"] = scored()
+
+    assert hospital_of(progress, tmp_path, mechanism).scores == {}
 
 
 def test_model_that_got_worse_has_a_negative_benefit(tmp_path: Path) -> None:

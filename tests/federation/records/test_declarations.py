@@ -11,34 +11,44 @@ from flwr.app import ConfigRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.accounting.events import GaussianRelease, Relation, SampledGaussianRelease, Unit
+from federation.accounting.events import Event, GaussianRelease, Relation, SampledGaussianRelease, Unit
 from federation.errors import RefusalCode, RefusalError
 from federation.records.declarations import Declaration, decode_declaration, encode_declaration
 
 POSITIVE = st.floats(1e-6, 1e6)
-EVENTS = st.one_of(
-    st.builds(GaussianRelease, noise_multiplier=POSITIVE),
-    st.builds(
-        SampledGaussianRelease,
-        noise_multiplier=POSITIVE,
-        sampling_probability=st.floats(1e-6, 1.0),
-        steps=st.integers(1, 10**6),
-    ),
+GAUSSIAN = st.builds(GaussianRelease, noise_multiplier=POSITIVE)
+SAMPLED = st.builds(
+    SampledGaussianRelease,
+    noise_multiplier=POSITIVE,
+    sampling_probability=st.floats(1e-6, 1.0),
+    steps=st.integers(1, 10**6),
 )
-DECLARATIONS = st.builds(
-    Declaration,
-    mechanism=st.sampled_from(["none", "dp-sgd", "update-gaussian", "metrics"]),
-    relation=st.sampled_from(Relation),
-    unit=st.sampled_from(Unit),
-    clip_norm=POSITIVE,
-    event=EVENTS,
-    delta=st.floats(1e-12, 0.5),
-    account=st.sampled_from(["linear", "rdp", "pld"]),
-    spent=POSITIVE,
-    cap=POSITIVE,
-    releases=st.integers(1, 10**6),
-    uncovered=st.integers(0, 10**6),
-)
+KINDS: dict[str, tuple[list[Relation], list[Unit], st.SearchStrategy[Event]]] = {
+    "dp-sgd": ([Relation.ADD_REMOVE, Relation.ZERO_OUT], [Unit.RECORD, Unit.PATIENT], SAMPLED),
+    "update-gaussian": (list(Relation), [Unit.UPDATE], GAUSSIAN),
+    "metrics": (list(Relation), list(Unit), GAUSSIAN),
+}
+
+
+@st.composite
+def declarations(draw: st.DrawFn) -> Declaration:
+    mechanism = draw(st.sampled_from(sorted(KINDS)))
+    relations, units, events = KINDS[mechanism]
+    return Declaration(
+        mechanism=mechanism,
+        relation=draw(st.sampled_from(relations)),
+        unit=draw(st.sampled_from(units)),
+        clip_norm=draw(POSITIVE),
+        event=draw(events),
+        delta=draw(st.floats(1e-12, 0.5)),
+        account=draw(st.sampled_from(["linear", "rdp", "pld"])),
+        spent=draw(POSITIVE),
+        cap=draw(POSITIVE),
+        releases=draw(st.integers(1, 10**6)),
+        uncovered=draw(st.integers(0, 10**6)),
+    )
+
+
 DECLARATION = Declaration(
     mechanism="dp-sgd",
     relation=Relation.ADD_REMOVE,
@@ -53,7 +63,7 @@ DECLARATION = Declaration(
 )
 
 
-@given(declaration=DECLARATIONS)
+@given(declaration=declarations())
 def test_declaration_survives_the_wire(declaration: Declaration) -> None:
     record = ConfigRecord({"protocol": 2, **encode_declaration(declaration)})
 
@@ -90,6 +100,29 @@ def test_declaration_with_a_part_missing_is_refused(key: str) -> None:
 )  # fmt: skip
 def test_impossible_declaration_is_refused(key: str, value: Any) -> None:
     content = encode_declaration(DECLARATION) | {f"privacy.{key}": value}
+
+    with pytest.raises(RefusalError) as caught:
+        decode_declaration(content)
+
+    assert caught.value.code is RefusalCode.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mechanism": "none"},
+        {"relation": Relation.REPLACE_ONE},
+        {"unit": Unit.UPDATE},
+        {"event": GaussianRelease(noise_multiplier=1.1)},
+        {"mechanism": "update-gaussian", "event": GaussianRelease(noise_multiplier=1.1)},
+        {"mechanism": "update-gaussian", "unit": Unit.UPDATE},
+        {"mechanism": "metrics"},
+    ],
+    ids=["no mechanism", "dp-sgd that replaces", "dp-sgd for updates", "dp-sgd without sampling",
+         "update-gaussian for records", "update-gaussian that samples", "scores that sample"],
+)  # fmt: skip
+def test_parts_that_do_not_go_together_are_refused(changes: dict[str, Any]) -> None:
+    content = encode_declaration(replace(DECLARATION, **changes))
 
     with pytest.raises(RefusalError) as caught:
         decode_declaration(content)

@@ -10,7 +10,7 @@ import pytest
 from server_app.report import render_report
 from server_app.report.ledgers import ledger_rows
 from server_app.summary import Summary
-from tests.server_app.test_guarantees import ledger
+from tests.server_app.test_guarantees import ledger, told
 
 Make = Callable[..., Any]
 
@@ -88,6 +88,44 @@ def test_report_shows_every_ledger_with_its_numbers(make_private: Make) -> None:
     for text in ("north", "dp-sgd", "one image", "1.235", "4.000", "2.765", "6.500", "2.500", "1.500", "open"):
         assert text in section
     assert "accuracy was noised before it left" in html
+
+
+def test_epsilon_of_scores_is_shown_for_each_split_rounded_up(make_summary: Make, make_hospital: Make) -> None:
+    scores = {"test": told(0.5), "validation": told(1.23401, 1e-6)}
+    summary = make_summary([], per_hospital={"a": make_hospital(auroc=None, ledger=ledger(), scores=scores)})
+
+    (row,) = ledger_rows(summary)
+    html = render_report(summary)
+
+    assert [(value.text, value.detail) for value in row.scores] == [("1.235", "validation"), ("0.500", "test")]
+    assert "1e-06" in row.scores[0].title
+    section = html[html.index("<h2>Privacy ledgers</h2>") :]
+    for text in ("Scores: epsilon", "1.235", "validation", "0.500"):
+        assert text in section
+
+
+def test_scores_that_epsilon_does_not_cover_show_none(make_summary: Make, make_hospital: Make) -> None:
+    scores = {"test": told(0.5, uncovered=2)}
+
+    (row,) = ledger_rows(make_summary([], per_hospital={"a": make_hospital(ledger=ledger(), scores=scores)}))
+
+    assert [value.text for value in row.scores] == ["none holds"]
+
+
+def test_hospital_that_told_scores_and_no_update_has_a_row(make_summary: Make, make_hospital: Make) -> None:
+    hospitals = {"a": make_hospital(auroc=None, scores={"test": told(0.5)}), "b": make_hospital()}
+    summary = make_summary([], per_hospital=hospitals)
+
+    (row,) = ledger_rows(summary)
+
+    assert (row.hospital, row.status, row.spent.missing) == ("a", "scores only", True)
+    assert "0.500" in render_report(summary)
+
+
+def test_scores_that_stayed_at_home_are_missing(make_private: Make) -> None:
+    (row,) = ledger_rows(make_private(a=ledger()))
+
+    assert [value.missing for value in row.scores] == [True]
 
 
 def test_report_of_a_run_without_a_mechanism_shows_no_ledger(make_private: Make) -> None:
