@@ -50,10 +50,18 @@ class DataConfig(Table):
     )
     min_examples: int = Field(1, ge=1, description="Fewest images every hospital must get in each of its three splits.")
     validation_fraction: float = Field(
-        0.1, gt=0, lt=1, description="Share held out for validation where the data brings no split of its own."
+        0.1,
+        gt=0,
+        lt=1,
+        description="Share held out for validation where the data brings no split of its own. A deployed hospital "
+        "holds out what its site policy says instead.",
     )
     test_fraction: float = Field(
-        0.2, gt=0, lt=1, description="Share held out for testing where the data brings no split of its own."
+        0.2,
+        gt=0,
+        lt=1,
+        description="Share held out for testing where the data brings no split of its own. A deployed hospital "
+        "holds out what its site policy says instead.",
     )
     site_shift: float = Field(
         0.0,
