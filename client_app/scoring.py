@@ -31,8 +31,8 @@ def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, ima
     """Return what scores on `split` cost.
 
     Each split is a data set of its own in the ledger: one image lies in one split only, so that what it loses is the
-    largest of the splits' epsilons and not their sum. That holds where the split belongs to the data. A split drawn
-    over all files moves other images when one is added; scores on such a split stay at home under a mechanism.
+    largest of the splits' epsilons and not their sum. That holds where the split belongs to the data. A split that we
+    draw moves images when the hospital changes its fractions; scores on such a split stay at home under a mechanism.
 
     Raises:
         SiteError: the hospital's files bring no split of their own, or patients are to be protected.

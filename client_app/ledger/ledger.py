@@ -43,10 +43,9 @@ class Ledger:
         from one backup agree with each other, and where both are gone a new ledger begins; the server's mirror notices
         it within a run, between runs nobody does. Events of different units or relations in one data set are added up,
         which bounds neither unit (`Spend.claimable`). A server that chooses noise, sampling or steps of later releases
-        by what earlier ones showed: stopping at a cap is proven for Renyi DP of one fixed order under such choices
-        (Feldman and Zrnic, arXiv 2008.11193), not for the best of many orders or for composed loss distributions; a
-        plan that stays the same over a run, as ours does, needs no such proof. Whoever may write both folders and read
-        the key can write any history. Times are the machine's clock and decide nothing.
+        by what earlier ones showed: stopping at a cap is proven then for Renyi DP of one fixed order (Feldman and
+        Zrnic, arXiv 2008.11193), not for the best of many orders or for composed loss distributions. Whoever may write
+        both folders and read the key can write any history. Times are the machine's clock and decide nothing.
     """
 
     def __init__(self, lock: ClientLock, key: bytes, anchor: Anchor, rows: RowFile, hospital_id: str) -> None:

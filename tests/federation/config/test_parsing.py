@@ -216,6 +216,7 @@ BOUND_TO_OTHERS = {
     "aggregation.average-last",
     "privacy.release-epsilon",
     "privacy.grad-sample",
+    "privacy.unit",
     "privacy.layer-shares",
 }
 ALL_KEYS = st.fixed_dictionaries(
@@ -278,3 +279,10 @@ def test_averaging_more_versions_than_there_are_is_refused() -> None:
 )
 def test_impossible_privacy_is_refused(flat: dict[str, Any], expected: str) -> None:
     assert expected in problems_of(flat)[0]
+
+
+def test_scores_are_refused_where_patients_are_to_be_protected() -> None:
+    flat = {"privacy.mechanism": "dp-sgd", "privacy.unit": "patient"}
+
+    assert "run.hospital-evaluation=false" in problems_of(flat)[0]
+    assert parse_configuration(flat | {"run.hospital-evaluation": False}).privacy.unit == "patient"
