@@ -32,7 +32,7 @@ class Batch:
 
     def only(self, chosen: Tensor) -> Batch:
         """Return the images where `chosen`, bool of shape (N,), is true; each is a unit of its own."""
-        return Batch(images=self.images.detach()[chosen], labels=self.labels[chosen])
+        return Batch(images=self.images.detach()[chosen].requires_grad_(), labels=self.labels[chosen])
 
 
 class Batches:

@@ -19,8 +19,9 @@ from federation.datasets.image_set import ImageSet
 from federation.errors import PrivacyError, SiteError, SiteErrorCode
 from federation.models import build_model
 from tests.client_app.calls import make_images
+from tests.client_app.dp_sgd.gradients import gradients_of, pixels_of
+from tests.client_app.dp_sgd.networks import Normalizing, Prior, traces
 from tests.client_app.dp_sgd.streams import CPU, Linear, Seeded, Silent, describe, flat, images_of_patients
-from tests.client_app.dp_sgd.test_training import Normalizing, Prior, gradients_of, pixels_of, traces
 
 EDGES = [0.5, 1.0, 1.5, 2.0, 3.0]
 
