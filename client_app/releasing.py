@@ -60,8 +60,11 @@ def open_ledger(site: Site) -> Ledger:
     Raises:
         LedgerError: it cannot be used.
     """
-    ledger = Ledger.open(site.state_dir, hospital_id=site.hospital_id, key_folder=site.keys_dir)
-    ledger.expire_stale()
+    with ExitStack() as undo:
+        ledger = Ledger.open(site.state_dir, hospital_id=site.hospital_id, key_folder=site.keys_dir)
+        undo.callback(ledger.close)
+        ledger.expire_stale()
+        undo.pop_all()
     return ledger
 
 

@@ -204,12 +204,11 @@ def test_noised_scores_declare_what_the_ledger_holds(clinic: Callable[..., Clini
 
 
 def test_noised_accuracy_is_fresh_in_every_answer(clinic: Callable[..., Clinic]) -> None:
-    hospital = clinic(**UPDATE, privacy__evaluation_noise_multiplier=2.0)
+    hospital = clinic(**UPDATE, privacy__evaluation_noise_multiplier=5.0)
 
-    found = {scored(hospital, f"e{number}").scores.accuracy for number in range(4)}
+    found = {scored(hospital, f"e{number}").scores.accuracy for number in range(12)}
 
-    assert len(found) >= 3  # Some are cut off at 0 or 1.
-    assert any(value * 20 != round(value * 20) for value in found)
+    assert len(found) >= 3  # Of 20 images; by chance fewer than once in a million runs.
 
 
 def test_exact_answers_are_booked_as_unprotected_and_cover_nothing_afterwards(clinic: Callable[..., Clinic]) -> None:
@@ -277,22 +276,48 @@ def test_task_that_was_answered_is_not_answered_again(clinic: Callable[..., Clin
     assert hospital.rows() == [*before, "reserve", "commit"]
 
 
-DIVERGING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "no mechanism": ({}, {"optimizer": "sgd", "learning_rate": 1e30, "local_epochs": 3}),
-    "update-gaussian": (UPDATE, {"optimizer": "sgd", "learning_rate": 1e30, "local_epochs": 3}),
-    "dp-sgd": (DP_SGD, {"optimizer": "sgd", "learning_rate": 1e38, "local_epochs": 3}),
-}
+def diverge(model: torch.nn.Module, *_: object, **__: object) -> None:
+    """Train as if a gradient had been NaN."""
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] = math.nan
 
 
-@pytest.mark.parametrize("mechanism", DIVERGING)
-def test_training_that_is_not_finite_releases_and_spends_nothing(clinic: Callable[..., Clinic], mechanism: str) -> None:
-    settings, plan = DIVERGING[mechanism]
-    hospital = clinic(**settings)
+def test_training_that_is_not_finite_releases_and_spends_nothing(
+    clinic: Callable[..., Clinic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client_app.updating.train_locally", diverge)
+    hospital = clinic()
 
-    reply = hospital.train(**plan)
+    reply = hospital.train()
 
     assert not reply.has_content()
-    assert reply.error.code in (SiteErrorCode.NON_FINITE_UPDATE, SiteErrorCode.TRAINING_FAILED)
+    assert reply.error.code == SiteErrorCode.NON_FINITE_UPDATE
+    assert "reserve" not in hospital.rows()
+    assert hospital.spend().releases == 0
+
+
+def test_update_that_is_not_finite_leaves_as_noise_alone(
+    clinic: Callable[..., Clinic], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("client_app.updating.train_locally", diverge)
+    hospital = clinic(**UPDATE)
+
+    released = values(updated(hospital).update)
+
+    assert float(released.std()) == pytest.approx(24.22, rel=5 / math.sqrt(2 * released.numel()))
+    assert hospital.spend().committed == 1
+    assert "diverged" in hospital.log()
+
+
+def test_dp_sgd_by_a_plan_that_diverges_on_any_images_releases_and_spends_nothing(
+    clinic: Callable[..., Clinic],
+) -> None:
+    hospital = clinic(**DP_SGD)
+
+    reply = hospital.train(optimizer="sgd", learning_rate=1e38, local_epochs=3)
+
+    assert not reply.has_content()
+    assert reply.error.code == SiteErrorCode.TRAINING_FAILED
     assert "reserve" not in hospital.rows()
     assert hospital.spend().releases == 0
 

@@ -68,6 +68,7 @@ def plan(
         {
             "privacy": {"mechanism": "update-gaussian", "epsilon": 8.0, "delta": DELTA} | _hyphenated(privacy),
             "aggregation": {"rounds": rounds},
+            "run": {"hospital-evaluation": False},
             "training": {"batch-size": batch_size, "local-epochs": epochs},
         }
     )
@@ -104,7 +105,7 @@ def test_more_noise_of_policy_and_request_wins(asked: float, least: float, expec
 def test_bound_per_release_holds_whatever_noise_is_asked_for(asked: float) -> None:
     policy = policy_of("update-gaussian", account="pld", max_epsilon_per_release=0.5)
 
-    found = plan(policy, noise_multiplier=asked).noise_multiplier
+    found = plan(policy, noise_multiplier=asked, account="pld").noise_multiplier
 
     assert found >= asked
     assert exact_delta(found, 0.5) <= DELTA
@@ -219,9 +220,61 @@ def test_mechanism_that_the_policy_does_not_allow_is_refused(allowed: str, asked
     assert refused.value.code is SiteErrorCode.POLICY_MECHANISM
 
 
-def test_account_of_the_policy_wins() -> None:
-    assert plan(policy_of("update-gaussian", account="pld"), account="linear").grant.account == "pld"
-    assert plan(account="rdp").grant.account == "rdp"
+@pytest.mark.parametrize(
+    ("demanded", "asked", "binds"),
+    [
+        ("pld", "linear", "linear"),
+        ("linear", "pld", "linear"),
+        ("rdp", "pld", "rdp"),
+        ("pld", "rdp", "rdp"),
+        ("pld", "pld", "pld"),
+        ("default", "pld", "linear"),
+        ("default", "default", "linear"),
+    ],
+)
+def test_stricter_account_of_policy_and_request_binds(demanded: str, asked: str, binds: str) -> None:
+    assert plan(policy_of("update-gaussian", account=demanded), account=asked).grant.account == binds
+
+
+@pytest.mark.parametrize(
+    ("demanded", "asked", "patients", "allowed"),
+    [
+        ("default", "record", False, True),
+        ("default", "record", True, False),
+        ("default", "patient", True, True),
+        ("record", "record", True, True),
+        ("patient", "record", True, False),
+        ("patient", "record", False, False),
+        ("patient", "patient", True, True),
+    ],
+)
+def test_patients_are_protected_where_policy_or_files_name_them(
+    demanded: str, asked: str, patients: bool, allowed: bool
+) -> None:
+    images = make_images(100)
+    images = replace(images, patients=np.repeat(np.arange(50), 2)) if patients else images
+
+    def ask() -> Protection:
+        return plan(
+            policy_of("dp-sgd", unit=demanded), images=images, mechanism="dp-sgd", unit=asked, noise_multiplier=1.0
+        )
+
+    if allowed:
+        assert ask().mechanism.unit.value == asked
+    else:
+        with pytest.raises(SiteError, match=r"privacy\.unit='patient'") as refused:
+            ask()
+        assert refused.value.code is SiteErrorCode.POLICY_MECHANISM
+
+
+def test_relation_that_the_policy_demands_is_not_weakened() -> None:
+    strict = policy_of("update-gaussian", relation="replace-one")
+
+    with pytest.raises(SiteError, match="replace-one") as refused:
+        plan(strict, relation="zero-out")
+    assert refused.value.code is SiteErrorCode.POLICY_MECHANISM
+    assert plan(strict, relation="replace-one").mechanism.relation is Relation.REPLACE_ONE
+    assert plan(OPEN, relation="replace-one").mechanism.relation is Relation.REPLACE_ONE
 
 
 @pytest.mark.parametrize(("delta", "warned"), [(0.01, True), (0.05, True), (0.0099, False)])
@@ -230,6 +283,18 @@ def test_delta_at_which_one_image_could_be_published_is_warned_of(
 ) -> None:
     with caplog.at_level(logging.WARNING, "aegis.client"):
         plan(delta=delta, noise_multiplier=1.0)
+
+    assert ("says little" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(0.02, True), (0.019, False)])
+def test_delta_is_compared_with_the_number_of_patients_where_they_are_protected(
+    caplog: pytest.LogCaptureFixture, delta: float, warned: bool
+) -> None:
+    images = replace(make_images(100), patients=np.repeat(np.arange(50), 2))
+
+    with caplog.at_level(logging.WARNING, "aegis.client"):
+        plan(mechanism="dp-sgd", images=images, unit="patient", delta=delta, noise_multiplier=1.0)
 
     assert ("says little" in caplog.text) is warned
 

@@ -49,7 +49,7 @@ def hospital(volume: Path) -> DeployedHospital:
 def simulated(volume: Path) -> SimulatedSite:
     return SimulatedSite(
         hospital_id="north", data=DataConfig(), partition=0, partitions=1, seed=0, run="run", run_seed=0,
-        state_dir=volume / "state",
+        seeded_noise=True, state_dir=volume / "state",
     )  # fmt: skip
 
 
@@ -159,7 +159,22 @@ def test_task_asked_again_after_a_crash_is_answered_for_one_charge(hospital: Dep
 
     assert declaration.releases == 1
     assert declaration.spent == pytest.approx(0.2, abs=1e-3)
-    assert rows(hospital) == ["genesis", "reserve", "commit"]
+    assert rows(hospital) == ["genesis", "reserve", "expire", "commit"]
+
+
+def test_ledger_whose_stale_reservations_cannot_be_closed_is_let_go_of(
+    hospital: DeployedHospital, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Ledger) -> int:
+        raise LedgerError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "expire_stale", refuse)
+        with pytest.raises(LedgerError, match="full") as kept:  # The error's frames must not keep it open either.
+            open_ledger(hospital)
+
+    with Ledger.open(hospital.state_dir, hospital_id="north", key_folder=hospital.keys_dir, wait_s=0):
+        assert "full" in str(kept.value)
 
 
 def test_task_that_fails_after_a_crash_stays_spent(hospital: DeployedHospital) -> None:

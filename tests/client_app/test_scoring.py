@@ -14,12 +14,13 @@ from torch import Tensor
 
 from client_app.noise.simulated import SimulatedNoise
 from client_app.policy import SitePolicy, read_policy
+from client_app.releasing import Bill
 from client_app.scoring import blur, evaluations, plan_scoring
 from client_app.site import DeployedHospital, SimulatedSite, Site
 from federation.accounting.events import GaussianRelease, Relation, Unit
 from federation.config import Configuration, DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, Task
-from federation.errors import SiteError, SiteErrorCode
+from federation.errors import BudgetExhaustedError, SiteError, SiteErrorCode
 from federation.metrics import Scores
 from tests.client_app.calls import deployed_node, make_images
 from tests.client_app.test_protection import exact_delta
@@ -49,7 +50,10 @@ def dataset(*, given_split: bool = True) -> Dataset:
 
 def configuration(**privacy: Any) -> Configuration:
     table = {"mechanism": "dp-sgd", "epsilon": 8.0, "delta": DELTA} | privacy
-    return Configuration.model_validate({"privacy": table, "aggregation": {"rounds": 5}})
+    evaluated = table.get("unit") != "patient"
+    return Configuration.model_validate(
+        {"privacy": table, "aggregation": {"rounds": 5}, "run": {"hospital-evaluation": evaluated}}
+    )
 
 
 def hospital(folder: Path, **tables: Any) -> DeployedHospital:
@@ -60,12 +64,17 @@ def hospital(folder: Path, **tables: Any) -> DeployedHospital:
 def simulated(policy: SitePolicy | None = None) -> SimulatedSite:
     return SimulatedSite(
         hospital_id="north", data=DataConfig(), partition=0, partitions=1, seed=0, run="run", run_seed=0,
-        state_dir=Path("/nowhere"), policy=policy,
+        seeded_noise=True, state_dir=Path("/nowhere"), policy=policy,
     )  # fmt: skip
 
 
+def plan(site: Site, settings: Configuration, split: str = "validation", *, given_split: bool = True) -> Bill:
+    data = dataset(given_split=given_split)
+    return plan_scoring(site, settings, data, data.validation, split)
+
+
 def multiplier_of(site: Site, settings: Configuration, split: str = "validation") -> float:
-    event = plan_scoring(site, settings, dataset(), split).event
+    event = plan(site, settings, split).event
     assert isinstance(event, GaussianRelease)
     return event.noise_multiplier
 
@@ -98,7 +107,7 @@ def test_auroc_and_loss_stay_at_home_and_the_number_of_images_is_told() -> None:
     assert (blurred.auroc, blurred.loss, blurred.examples) == (None, None, 1000)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(1e6, 1.0), (-1e6, 0.0), (math.nan, 0.0), (math.inf, 1.0)])
+@pytest.mark.parametrize(("value", "expected"), [(1e6, 1.0), (-1e6, 0.0), (0.0, 0.5)])
 def test_accuracy_stays_a_share(value: float, expected: float) -> None:
     assert blur(SCORES, GaussianRelease(noise_multiplier=1.0), FixedNoise(value)).accuracy == expected
 
@@ -141,16 +150,16 @@ def test_more_noise_of_policy_and_request_wins(
 def test_smaller_budget_and_delta_of_policy_and_request_win(tmp_path: Path) -> None:
     site = hospital(tmp_path, privacy={"max-epsilon": 2.0, "max-delta": DELTA / 10})
 
-    bill = plan_scoring(site, configuration(), dataset(), "test")
+    bill = plan(site, configuration(), "test")
 
     assert (bill.cap, bill.budget, bill.delta) == (2.0, 2.0, DELTA / 10)
-    assert plan_scoring(site, configuration(epsilon=1.0), dataset(), "test").budget == 1.0
+    assert plan(site, configuration(epsilon=1.0), "test").budget == 1.0
     multiplier = multiplier_of(site, configuration(), "test")
     assert exact_delta(multiplier, 2.0) <= DELTA / 10 < exact_delta(multiplier * 0.97, 2.0)
 
 
 def test_every_split_is_data_of_its_own_and_protects_one_image(tmp_path: Path) -> None:
-    bills = [plan_scoring(hospital(tmp_path), configuration(), dataset(), name) for name in ("validation", "test")]
+    bills = [plan(hospital(tmp_path), configuration(), name) for name in ("validation", "test")]
 
     assert [bill.data_set for bill in bills] == ["scans:validation", "scans:test"]
     assert {(bill.mechanism.name, bill.mechanism.relation, bill.mechanism.unit) for bill in bills} == {
@@ -160,17 +169,52 @@ def test_every_split_is_data_of_its_own_and_protects_one_image(tmp_path: Path) -
 
 
 def test_split_that_was_drawn_over_the_hospitals_files_is_not_scored_under_a_mechanism(tmp_path: Path) -> None:
-    pool = dataset(given_split=False)
-
     with pytest.raises(SiteError, match="a pool") as refused:
-        plan_scoring(hospital(tmp_path), configuration(), pool, "validation")
+        plan(hospital(tmp_path), configuration(), given_split=False)
 
     assert refused.value.code is SiteErrorCode.POLICY_METRICS
-    assert plan_scoring(simulated(), configuration(), pool, "validation").event is not None
-    assert plan_scoring(hospital(tmp_path), configuration(mechanism="none"), pool, "validation").event is None
+    assert plan(simulated(), configuration(), given_split=False).event is not None
+    assert plan(hospital(tmp_path), configuration(mechanism="none"), given_split=False).event is None
+
+
+def test_scores_are_refused_where_patients_are_to_be_protected() -> None:
+    with pytest.raises(SiteError, match="single images only") as refused:
+        plan(simulated(), configuration(unit="patient"))
+
+    assert refused.value.code is SiteErrorCode.PLAN_REFUSED
+
+
+def test_bound_per_release_and_account_of_the_policy_hold_for_scores(tmp_path: Path) -> None:
+    bounded = hospital(tmp_path, privacy={"max-epsilon-per-release": 0.5})
+    linear = hospital(tmp_path, privacy={"account": "linear"})
+    noisy = configuration(**{"evaluation-noise-multiplier": 1.0})
+
+    found = multiplier_of(bounded, noisy)
+
+    assert exact_delta(found, 0.5) <= DELTA < exact_delta(found * 0.97, 0.5)
+    assert plan(linear, noisy).account == "linear"
+    assert plan(bounded, noisy).account == "pld"
+
+
+def test_budget_that_no_noise_can_meet_is_an_exhausted_one() -> None:
+    with pytest.raises(BudgetExhaustedError, match="room for 7 scores"):
+        plan(simulated(), configuration(epsilon=1e-9))
+
+
+def test_last_bits_of_a_noised_accuracy_tell_nothing_of_the_number_of_correct_answers() -> None:
+    """Sums of a number and noise in floats differ in which floats they can be; whole numbers do not."""
+    event = GaussianRelease(noise_multiplier=3.0)
+
+    shares = [
+        blur(replace(SCORES, accuracy=correct / 1000), event, FixedNoise(drawn)).accuracy * 1000
+        for correct in (250, 250.4, 251)
+        for drawn in (0.1, 1.77, -2.345)
+    ]
+
+    assert [share - round(share) for share in shares] == pytest.approx([0.0] * 9, abs=1e-9)
 
 
 def test_exact_scores_are_a_release_without_protection(tmp_path: Path) -> None:
-    bill = plan_scoring(hospital(tmp_path), configuration(mechanism="none"), dataset(), "test")
+    bill = plan(hospital(tmp_path), configuration(mechanism="none"), "test")
 
     assert (bill.data_set, bill.mechanism.name, bill.event) == ("scans:test", "none", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ IMAGES = make_images(30)
 DATASET = Dataset(info=INFO, train=IMAGES, validation=IMAGES, test=IMAGES)
 SITE = SimulatedSite(
     hospital_id="a", data=DataConfig(), partition=0, partitions=1, seed=0, run="run", run_seed=0,
-    state_dir=Path("/nowhere"),
+    seeded_noise=True, state_dir=Path("/nowhere"),
 )  # fmt: skip
 CPU = torch.device("cpu")
 
@@ -120,21 +122,67 @@ def test_nothing_is_added_to_an_update_without_a_mechanism_or_after_dp_sgd(mecha
     assert protect(update, settings.privacy, protection_of(settings), NoNoise()) == update
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("mechanism", ["none", "update-gaussian"])
-def test_training_that_diverges_is_refused_before_any_noise(
-    monkeypatch: pytest.MonkeyPatch, mechanism: str, value: float
-) -> None:
-    def diverge(model: torch.nn.Module, *_: object, **__: object) -> None:
+def diverging(value: float) -> Callable[..., None]:
+    """Return a training that ends with `value` among the parameters."""
+
+    def train(model: torch.nn.Module, *_: object, **__: object) -> None:
         with torch.no_grad():
             next(model.parameters()).view(-1)[0] = value
 
-    monkeypatch.setattr("client_app.updating.train_locally", diverge)
+    return train
+
+
+DIVERGING = {
+    "none": "client_app.updating.train_locally",
+    "update-gaussian": "client_app.updating.train_locally",
+    "dp-sgd": "client_app.dp_sgd.train_with_dp_sgd",
+}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_training_that_diverges_without_a_mechanism_is_an_error(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    monkeypatch.setattr(DIVERGING["none"], diverging(value))
 
     with pytest.raises(SiteError) as refused:
-        update_of(configuration(mechanism), NoNoise())
+        update_of(configuration("none"), NoNoise())
 
     assert refused.value.code is SiteErrorCode.NON_FINITE_UPDATE
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("mechanism", ["update-gaussian", "dp-sgd"])
+def test_training_that_diverges_under_a_mechanism_is_an_update_of_zeros_that_only_the_log_tells_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mechanism: str, value: float
+) -> None:
+    monkeypatch.setattr(DIVERGING[mechanism], diverging(value))
+    settings = configuration(mechanism)
+
+    update = compute_update(
+        task_of(settings), settings, replace(SITE, state_dir=tmp_path), DATASET,
+        protection=protection_of(settings), noise=SimulatedNoise(0),
+    )  # fmt: skip
+
+    assert {name: value.shape for name, value in update.items()} == {
+        name: value.shape for name, value in task_of(settings).parameters.items()
+    }
+    assert not any(value.any() for value in update.values())
+    assert '"event": "diverged"' in (tmp_path / "a.log").read_text()
+
+
+@pytest.mark.parametrize("mechanism", ["update-gaussian", "dp-sgd"])
+def test_training_that_diverges_on_any_images_is_an_error_before_a_private_one_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str
+) -> None:
+    def look(*_: object, **__: object) -> None:
+        raise AssertionError("Expected no look at private images.")
+
+    monkeypatch.setattr("client_app.rehearsal.train_locally", diverging(float("nan")))
+    monkeypatch.setattr(DIVERGING[mechanism], look)
+
+    with pytest.raises(SiteError, match="on images of noise") as refused:
+        update_of(configuration(mechanism), NoNoise())
+
+    assert refused.value.code is SiteErrorCode.TRAINING_FAILED
 
 
 @pytest.mark.parametrize(
