@@ -110,7 +110,7 @@ def test_impossible_declaration_is_refused(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"mechanism": "none"},
+        {"mechanism": "none", "event": GaussianRelease(noise_multiplier=1.1)},
         {"relation": Relation.REPLACE_ONE},
         {"unit": Unit.UPDATE},
         {"event": GaussianRelease(noise_multiplier=1.1)},
