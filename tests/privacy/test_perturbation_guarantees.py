@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from client_app.noise.simulated import SimulatedNoise
 from client_app.perturbation import perturb_update
-from client_app.perturbation.schedule import plan_noise
+from client_app.perturbation.schedule import plan_noise_multiplier
 from federation.accounting.accounts import ACCOUNTS
 from federation.accounting.events import GaussianRelease, History
 from federation.accounting.gaussian import gaussian_delta
@@ -141,8 +141,10 @@ def test_groups_accounted_one_by_one_cost_what_the_one_release_costs(
 def test_planned_updates_stay_within_the_cap_as_one_gaussian_release() -> None:
     privacy = settings_of(layer_shares="b=0.8,*=0.2")
 
-    multiplier = plan_noise(
-        privacy, spent=History(), released=0, planned=30, cap=4.0, delta=DELTA, account=ACCOUNTS["pld"]
-    )
+    multiplier = plan_noise_multiplier(
+        privacy,
+        lambda noise_multiplier: GaussianRelease(noise_multiplier=noise_multiplier),
+        spent=History(), released=0, planned=30, cap=4.0, delta=DELTA, account=ACCOUNTS["pld"],
+    )  # fmt: skip
 
     assert gaussian_delta(multiplier / math.sqrt(30), 4.0) <= DELTA

@@ -16,15 +16,15 @@ from torch import Tensor
 from client_app.ledger import Ledger
 from client_app.policy import SitePolicy
 from client_app.releasing import Bill, open_ledger, release
-from client_app.scoring import METRICS, blur
+from client_app.scoring import blur
 from client_app.site import DeployedHospital, ReleaseKey
 from federation.accounting.accounts import account_of
 from federation.accounting.events import GaussianRelease, Relation, Unit
-from federation.accounting.mechanism import Mechanism
+from federation.accounting.mechanism import METRICS, Mechanism
 from federation.config import DataConfig, ModelConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet, Task
 from federation.errors import BudgetExhaustedError, LedgerError
-from federation.metrics import evaluate
+from federation.metrics import Scores, evaluate
 from federation.models import build_model
 from federation.records.declarations import Declaration
 
@@ -154,6 +154,47 @@ def test_one_image_more_moves_the_number_of_correct_answers_by_at_most_the_sensi
     assert max(changes) > 0
     assert set(noise.stddevs) == {3.0 * METRICS.sensitivity}
     assert (METRICS.relation, METRICS.unit) == (Relation.ADD_REMOVE, Unit.RECORD)
+
+
+@given(
+    labels=st.integers(1, 100),
+    images=st.integers(2, 5000),
+    data=st.data(),
+    noise=st.floats(-1e4, 1e4),
+)
+def test_noised_count_is_a_whole_number_that_one_image_moves_by_at_most_one(
+    labels: int, images: int, data: st.DataObject, noise: float
+) -> None:
+    """Of several labels per image any number may be right: the counts of neighbours are shares of `labels`."""
+    right = data.draw(st.integers(0, labels * (images - 1)), label="right labels of the others")
+    own = data.draw(st.integers(0, labels), label="right labels of the image")
+
+    class Fixed(Recorder):
+        def normal(self, shape: tuple[int, ...] | torch.Size, stddev: float, *, device: torch.device) -> Tensor:
+            return torch.full(shape, noise, device=device)
+
+    counts = []
+    for correct, count in ((right + own, images), (right, images - 1)):
+        # As `evaluate` tells it: the mean over images and labels.
+        exact = Scores(accuracy=correct / (labels * count), auroc=None, loss=None, examples=count)
+        counts.append(blur(exact, GaussianRelease(noise_multiplier=1.0), Fixed()).accuracy * count)
+
+    whole = [round(count) for count in counts]
+    assert counts == pytest.approx(whole, abs=1e-9)
+    # Where the count would leave the bounds it is moved to them, and one of them grows with the number of images.
+    assert abs(whole[0] - whole[1]) <= 1
+
+
+@pytest.mark.parametrize(("labels", "right", "images"), [(2, 15, 12), (2, 15, 14), (2, 13, 24), (2, 29, 26)])
+def test_half_answers_that_divisions_make_too_small_still_move_the_count_by_at_most_one(
+    labels: int, right: int, images: int
+) -> None:
+    counts = []
+    for correct, count in ((right + labels, images), (right, images - 1)):
+        exact = Scores(accuracy=correct / (labels * count), auroc=None, loss=None, examples=count)
+        counts.append(blur(exact, GaussianRelease(noise_multiplier=1.0), Recorder()).accuracy * count)
+
+    assert counts[0] - counts[1] == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("kept", [{"auroc": None}, {"loss": None}])

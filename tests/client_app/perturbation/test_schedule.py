@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app.perturbation.schedule import plan_noise, plan_noise_multiplier
+from client_app.perturbation.schedule import plan_noise_multiplier
 from federation.accounting.accounts import ACCOUNTS
 from federation.accounting.events import Event, GaussianRelease, History, SampledGaussianRelease
 from federation.accounting.gaussian import gaussian_delta
@@ -69,14 +69,6 @@ def test_constant_plan_stays_the_same_whatever_was_spent() -> None:
     spent = NOTHING.plus(gaussian(1.0), 3)
 
     assert plan(spent=spent, released=19) == plan()
-
-
-def test_perturbed_updates_cause_gaussian_releases() -> None:
-    found = plan_noise(
-        PrivacyConfig(), spent=NOTHING, released=0, planned=20, cap=8.0, delta=DELTA, account=ACCOUNTS["rdp"]
-    )
-
-    assert found == plan(account="rdp")
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
