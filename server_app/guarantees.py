@@ -58,7 +58,7 @@ def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, Hospital
 
 
 def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
-    clean = {name: ledger for name, ledger in ledgers.items() if not ledger.uncovered}
+    clean = {name: ledger for name, ledger in ledgers.items() if ledger.claimable}
     kinds = sorted({(item.mechanism, item.unit, item.relation, item.delta) for item in clean.values()})
     sentences = []
     for mechanism, unit, relation, delta in kinds:
@@ -76,12 +76,12 @@ def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
 
 
 def _unproven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
-    open_books = sorted(name for name, ledger in ledgers.items() if ledger.uncovered)
+    open_books = sorted(name for name, ledger in ledgers.items() if not ledger.claimable)
     if not open_books:
         return []
     return [
         f"No epsilon is claimed for {', '.join(open_books)}: the same images were also released without a mechanism "
-        "or under another unit."
+        "or under another unit, or a declaration was refused."
     ]
 
 

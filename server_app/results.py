@@ -96,7 +96,7 @@ def _hospital(name: str, configuration: Configuration, progress: Progress, score
     known = progress.contributions.get(name, Contribution())
     protected = configuration.privacy.mechanism != "none"
     ledger = summarize_ledger(progress, name) if protected else None
-    proven = ledger is not None and not ledger.uncovered
+    proven = ledger is not None and ledger.claimable
     gain = gain_of(progress, name) if proven else None
     return HospitalSummary(
         examples=known.examples,

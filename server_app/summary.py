@@ -73,6 +73,11 @@ class LedgerSummary(_Part):
     contradictions: int
 
     @property
+    def claimable(self) -> bool:
+        """Whether `spent` bounds everything released: not after a release beside it, or a refused declaration."""
+        return not self.uncovered and not self.contradictions
+
+    @property
     def left(self) -> float:
         """Epsilon that is left under the cap."""
         return max(0.0, self.cap - self.spent)

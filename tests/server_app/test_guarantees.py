@@ -85,8 +85,9 @@ def test_claim_is_made_apart_for_each_mechanism_unit_relation_and_delta() -> Non
     assert "when all that a hospital put into one update is replaced by nothing" in text
 
 
-def test_nothing_is_claimed_for_a_hospital_whose_epsilon_does_not_cover_everything() -> None:
-    sentences = describe(a=ledger(spent=1.0), b=ledger(spent=5.0, uncovered=2))
+@pytest.mark.parametrize("beside", [{"uncovered": 2}, {"contradictions": 1}])
+def test_nothing_is_claimed_for_a_hospital_whose_epsilon_does_not_cover_everything(beside: dict[str, int]) -> None:
+    sentences = describe(a=ledger(spent=1.0), b=ledger(spent=5.0, **beside))
 
     assert claimed(sentences) == [(1.0, 1e-5)]
     assert [sentence for sentence in sentences if sentence.startswith("No epsilon is claimed for b:")]

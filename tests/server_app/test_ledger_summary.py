@@ -29,7 +29,7 @@ def progress_of(*, releases: int = 4, **changes: Any) -> Progress:
     """Return the progress of a run in which hospital "a" declared `releases` updates."""
     spending = Spending(
         mechanism="update-gaussian", relation="zero-out", unit="update", delta=1e-5, account="linear", spent=1.0,
-        cap=8.0, releases=9, refused=2,
+        cap=8.0, releases=9, refused=0,
     )  # fmt: skip
     for _ in range(releases):
         spending.book(FIFTH)
@@ -63,7 +63,7 @@ def hospital_of(
 
 
 def test_events_of_this_run_are_counted_by_all_three_accounts() -> None:
-    found = summarize_ledger(progress_of(), "a")
+    found = summarize_ledger(progress_of(refused=2), "a")
 
     assert found is not None
     reference = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(GaussianDpEvent(24.22), 4)
@@ -159,9 +159,11 @@ def test_model_that_got_worse_has_a_negative_benefit(tmp_path: Path) -> None:
     assert hospital_of(progress, tmp_path).benefit_per_epsilon == pytest.approx(-0.05)
 
 
-@pytest.mark.parametrize(("mechanism", "uncovered"), [("update-gaussian", 1), ("none", 0)])
-def test_no_epsilon_is_told_where_none_holds(tmp_path: Path, mechanism: str, uncovered: int) -> None:
-    progress = progress_of(uncovered=uncovered)
+@pytest.mark.parametrize(
+    ("mechanism", "changes"), [("update-gaussian", {"uncovered": 1}), ("update-gaussian", {"refused": 1}), ("none", {})]
+)
+def test_no_epsilon_is_told_where_none_holds(tmp_path: Path, mechanism: str, changes: dict[str, int]) -> None:
+    progress = progress_of(**changes)
     progress.curve = [point(0, 0.5), point(1, 0.9)]
 
     found = hospital_of(progress, tmp_path, mechanism)
