@@ -244,6 +244,16 @@ def test_task_asked_again_needs_no_second_room(hospital: DeployedHospital) -> No
         declared(hospital, "m1", full)
 
 
+def test_simulated_site_whose_noise_is_fresh_answers_no_task_twice(simulated: SimulatedSite) -> None:
+    fresh = replace(simulated, seeded_noise=False)
+    declared(fresh)
+
+    with pytest.raises(AlreadyReleasedError):
+        require_room(fresh, key(), BILL)
+    with pytest.raises(AlreadyReleasedError):
+        release(fresh, key(), BILL, fail)
+
+
 def test_simulated_site_whose_budget_is_used_up_still_answers_again(simulated: SimulatedSite) -> None:
     full = replace(BILL, budget=0.2, cap=0.2)
     first = declared(simulated, "train-0", full)

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from client_app.noise.cryptographic import CryptographicNoise
+from client_app.noise.simulated import SimulatedNoise
 from client_app.site import DeployedHospital, SimulatedSite, identify_site
 from federation.config import parse_configuration
 from federation.datasets.sites import load_site
@@ -39,6 +42,36 @@ def test_simulated_site_may_have_a_name_and_a_place_of_its_own(tmp_path: Path) -
 
 def test_simulated_site_trains_with_the_seed_it_is_asked_to_use(tmp_path: Path) -> None:
     assert identify(tmp_path, partition_id=0, num_partitions=1).training_seed(1234) == 1234
+
+
+@pytest.mark.parametrize(
+    ("source", "seeded"), [("by-site", True), ("simulated", True), ("cryptographic", False)]
+)  # fmt: skip
+def test_simulated_site_draws_seeded_noise_unless_the_run_asks_for_the_operating_systems(
+    tmp_path: Path, source: str, seeded: bool
+) -> None:
+    settings = {"privacy__noise_source": source, "run__seed": 9}
+    site = identify(tmp_path, settings, partition_id=0, num_partitions=1)
+
+    drawn = [site.noise("train", 3).normal((4,), 1.0, device=torch.device("cpu")) for _ in range(2)]
+
+    assert bool(torch.equal(drawn[0], drawn[1])) is seeded
+    assert isinstance(site.noise("train", 3), SimulatedNoise) is seeded
+    assert not torch.equal(drawn[0], site.noise("train", 4).normal((4,), 1.0, device=torch.device("cpu")))
+
+
+@pytest.mark.parametrize("source", ["by-site", "cryptographic"])
+def test_deployed_hospital_draws_noise_from_the_operating_system(tmp_path: Path, source: str) -> None:
+    site = identify(tmp_path, {"privacy__noise_source": source}, **deployed_node(tmp_path))
+
+    assert isinstance(site.noise("train", 3), CryptographicNoise)
+
+
+def test_deployed_hospital_refuses_simulated_noise(tmp_path: Path) -> None:
+    with pytest.raises(SiteError) as refused:
+        identify(tmp_path, {"privacy__noise_source": "simulated"}, **deployed_node(tmp_path))
+
+    assert refused.value.code is SiteErrorCode.POLICY_NOISE
 
 
 def test_simulated_site_loads_its_share(tmp_path: Path) -> None:
