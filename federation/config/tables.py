@@ -258,6 +258,11 @@ class Configuration(Table):
         rate = self.training.at_version(self.aggregation.rounds - 1).learning_rate
         if rate < _SMALLEST_RATE:
             raise ValueError(f"Expected a learning rate >= {_SMALLEST_RATE:g} in the last round, found {rate:g}.")
+        if self.privacy.mechanism == "dp-sgd" and self.training.label_skew != "none":
+            raise ValueError(
+                f"Expected training.label-skew='none' under dp-sgd, found {self.training.label_skew!r}: it uses "
+                "private counts of labels, which no noise protects; training.class-prior takes public ones."
+            )
         if self.privacy.mechanism == "dp-sgd" and self.privacy.unit == "patient" and self.run.hospital_evaluation:
             raise ValueError(
                 "Expected run.hospital-evaluation=false with privacy.unit='patient': scores protect single images only."

@@ -286,3 +286,9 @@ def test_scores_are_refused_where_patients_are_to_be_protected() -> None:
 
     assert "run.hospital-evaluation=false" in problems_of(flat)[0]
     assert parse_configuration(flat | {"run.hospital-evaluation": False}).privacy.unit == "patient"
+
+
+def test_private_class_frequencies_are_refused_under_dp_sgd() -> None:
+    flat = {"privacy.mechanism": "dp-sgd", "training.label-skew": "logit-adjustment"}
+
+    assert "training.class-prior takes public ones" in problems_of(flat)[0]
