@@ -60,9 +60,18 @@ def deployed_node(folder: Path, **tables: Any) -> dict[str, Any]:
 
 
 def save_own_images(
-    folder: Path, *, count: int = 60, given_split: bool = False, class_names: str = "class", seed: int = 0
+    folder: Path,
+    *,
+    count: int = 60,
+    given_split: bool = False,
+    class_names: str = "class",
+    seed: int = 0,
+    white: int = 0,
 ) -> Path:
-    """Write `count` random images of three classes to `folder / "own.npz"`, as a pool or with a split of their own."""
+    """Write `count` random images of three classes to `folder / "own.npz"`, as a pool or with a split of their own.
+
+    The first `white` images of each split are white instead, and nothing else differs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     stream = np.random.default_rng(seed)
     sizes = {"train": count, "val": count // 3, "test": count // 3} if given_split else {"": count}
@@ -70,6 +79,7 @@ def save_own_images(
     for split, size in sizes.items():
         prefix = f"{split}_" if split else ""
         arrays[f"{prefix}images"] = stream.integers(0, 256, (size, 8, 8), dtype=np.uint8)
+        arrays[f"{prefix}images"][:white] = 255
         arrays[f"{prefix}labels"] = stream.permutation(np.arange(size) % 3)
     np.savez(folder / "own.npz", **arrays)
     return folder / "own.npz"

@@ -34,10 +34,11 @@ class Clinic:
         given_split: bool = True,
         class_names: str = "class",
         seed: int = 0,
+        white: int = 0,
         **settings: Any,
     ) -> None:
         self.folder = folder
-        images = save_own_images(folder, given_split=given_split, class_names=class_names, seed=seed)
+        images = save_own_images(folder, given_split=given_split, class_names=class_names, seed=seed, white=white)
         own = {"name": "npz", "root": str(images)}
         self.node = deployed_node(folder, **(policy or {}))
         self.flat = flat_configuration(folder, **{"privacy__delta": DELTA, **settings})
@@ -60,8 +61,11 @@ class Clinic:
         content = encode_training_task(arrays, model_version=0, plan=settings, seed=7, run="run")
         return app(make_message(content, "train", message_id=message_id), self.context(run_id))
 
-    def evaluate(self, message_id: str = "e1", split: str = "validation") -> Message:
-        content = encode_evaluation_task(encode_parameters(self.build()), model_version=0, split=split, run="run")
+    def evaluate(
+        self, message_id: str = "e1", split: str = "validation", *, parameters: Parameters | None = None
+    ) -> Message:
+        arrays = encode_parameters(parameters or self.build())
+        content = encode_evaluation_task(arrays, model_version=0, split=split, run="run")
         return app(make_message(content, "evaluate", message_id=message_id), self.context())
 
     def ask(self, kind: str, message_id: str = "m1") -> Message:
