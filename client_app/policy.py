@@ -158,7 +158,7 @@ class SitePolicy(Table):
 
     @model_validator(mode="after")
     def _keep_keys_apart(self) -> Self:
-        state, keys = Path(self.state_dir), Path(self.keys_dir)
+        state, keys = Path(self.state_dir).resolve(), Path(self.keys_dir).resolve()
         if state.is_relative_to(keys) or keys.is_relative_to(state):
             raise ValueError(
                 f"Expected keys-dir={self.keys_dir!r} apart from state-dir={self.state_dir!r}, neither within the "

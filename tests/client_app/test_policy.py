@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given
-from hypothesis import strategies as st
 
-from client_app.granting import (
-    grant_release,
-    require_evaluation,
-    require_mechanism,
-    require_training,
-)
 from client_app.policy import SitePolicy, read_policy
-from federation.config import PrivacyConfig
 from federation.errors import SiteError, SiteErrorCode
 
 BASE: dict[str, Any] = {
@@ -68,6 +59,11 @@ def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
         ({"hospital-id": "a/b"}, "hospital-id"),
         ({"state-dir": "state"}, "absolute path"),
         ({"keys-dir": "/srv/state"}, "restores an old ledger"),
+        ({"keys-dir": "/srv/state/keys"}, "neither within the other"),
+        ({"state-dir": "/srv/keys/state"}, "neither within the other"),
+        ({"keys-dir": "/srv/state/"}, "neither within the other"),
+        ({"keys-dir": "/srv/other/../state/keys"}, "neither within the other"),
+        ({"keys-dir": "/srv"}, "neither within the other"),
         ({"surprise": 1}, "surprise"),
         ({"data": {"id": "x y", "name": "folder", "root": "/a"}}, "data"),
         ({"data": {"id": "x", "name": "folder", "root": "images"}}, "absolute path"),
@@ -80,6 +76,9 @@ def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
         ({"privacy": {"mechanisms": ["masking"], "max-epsilon": 1.0, "max-delta": 1e-5}}, "mechanisms"),
         ({"privacy": {"mechanisms": ["dp-sgd"], "max-epsilon": -1.0, "max-delta": 1e-5}}, "max-epsilon"),
         ({"privacy": {"mechanisms": ["dp-sgd"], "max-epsilon": 1.0, "max-delta": 1.0}}, "max-delta"),
+        ({"privacy": {"account": "renyi"}}, "account"),
+        ({"privacy": {"unit": "hospital"}}, "unit"),
+        ({"privacy": {"relation": "add-remove"}}, "relation"),
         ({"evaluation": {"metrics": "rounded"}}, "metrics"),
         ({"training": {"min-examples": 0}}, "min-examples"),
     ],
@@ -91,6 +90,22 @@ def test_impossible_policy_is_refused_by_name(tmp_path: Path, change: dict[str, 
     assert code_of(error) is SiteErrorCode.CONFIGURATION
 
 
+@pytest.mark.parametrize("folders", [("state", "keys"), ("keys", "state")])
+def test_folder_of_keys_that_a_link_puts_within_the_other_is_refused(tmp_path: Path, folders: tuple[str, str]) -> None:
+    outer, inner = folders
+    (tmp_path / outer).mkdir()
+    (tmp_path / "elsewhere").symlink_to(tmp_path / outer)
+    places = {f"{outer}-dir": str(tmp_path / outer), f"{inner}-dir": str(tmp_path / "elsewhere" / inner)}
+
+    with pytest.raises(SiteError, match="neither within the other"):
+        read_policy(write(tmp_path, FULL | places))
+
+
+@pytest.mark.parametrize("keys", ["/srv/state-keys", "/srv/keys/state", "/srv/stat"])
+def test_folders_beside_each_other_are_apart(tmp_path: Path, keys: str) -> None:
+    assert read_policy(write(tmp_path, FULL | {"keys-dir": keys})).keys_dir == keys
+
+
 def test_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_bytes(b"\xff = [")
@@ -99,99 +114,3 @@ def test_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
         read_policy(path)
 
     assert code_of(error) is SiteErrorCode.CONFIGURATION
-
-
-def test_policy_without_rules_allows_nothing() -> None:
-    silent = SitePolicy.model_validate(BASE)
-
-    for mechanism in ("none", "dp-sgd", "update-gaussian"):
-        with pytest.raises(SiteError) as error:
-            require_mechanism(silent, mechanism)
-        assert code_of(error) is SiteErrorCode.POLICY_MECHANISM
-    with pytest.raises(SiteError) as error:
-        require_training(silent, model="cnn", examples=10**6)
-    assert code_of(error) is SiteErrorCode.POLICY_MODEL
-    with pytest.raises(SiteError) as error:
-        require_evaluation(silent.model_copy(update={"models": policy_of().models}), model="cnn", exact=False)
-    assert code_of(error) is SiteErrorCode.POLICY_METRICS
-
-
-@pytest.mark.parametrize("mechanism", ["none", "update-gaussian"])
-def test_mechanism_that_is_not_allowed_is_refused(mechanism: Any) -> None:
-    with pytest.raises(SiteError, match="dp-sgd") as error:
-        grant_release(policy_of(), PrivacyConfig(mechanism=mechanism))
-
-    assert code_of(error) is SiteErrorCode.POLICY_MECHANISM
-
-
-@pytest.mark.parametrize(
-    ("tables", "model", "examples", "code"),
-    [
-        ({}, "mlp", 100, SiteErrorCode.POLICY_MODEL),
-        ({}, "cnn", 49, SiteErrorCode.POLICY_EXAMPLES),
-        ({"masking": {"required": True}}, "cnn", 100, SiteErrorCode.POLICY_MASKING),
-    ],
-)
-def test_training_against_the_policy_is_refused(
-    tables: dict[str, Any], model: str, examples: int, code: SiteErrorCode
-) -> None:
-    with pytest.raises(SiteError) as error:
-        require_training(policy_of(**tables), model=model, examples=examples)
-
-    assert code_of(error) is code
-
-
-def test_training_within_the_policy_is_allowed() -> None:
-    require_training(policy_of(), model="cnn", examples=50)
-    require_training(None, model="anything", examples=1)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "exact", "allowed"),
-    [("off", False, False), ("off", True, False), ("noised", False, True), ("noised", True, False),
-     ("exact", False, True), ("exact", True, True)],
-)  # fmt: skip
-def test_scores_leave_only_as_the_policy_says(metrics: str, exact: bool, allowed: bool) -> None:
-    policy = policy_of(evaluation={"metrics": metrics})
-
-    if allowed:
-        require_evaluation(policy, model="cnn", exact=exact)
-    else:
-        with pytest.raises(SiteError) as error:
-            require_evaluation(policy, model="cnn", exact=exact)
-        assert code_of(error) is SiteErrorCode.POLICY_METRICS
-
-
-@given(
-    asked=st.floats(1e-3, 1e3),
-    allowed=st.floats(1e-3, 1e3),
-    asked_delta=st.floats(1e-9, 0.5),
-    allowed_delta=st.floats(1e-9, 0.5),
-    least=st.floats(0, 10),
-)
-def test_request_never_weakens_the_policy(
-    asked: float, allowed: float, asked_delta: float, allowed_delta: float, least: float
-) -> None:
-    own = {
-        "mechanisms": ["dp-sgd"],
-        "max-epsilon": allowed,
-        "max-delta": allowed_delta,
-        "min-noise-multiplier": least,
-        "account": "linear",
-    }
-
-    grant = grant_release(
-        policy_of(privacy=own), PrivacyConfig(mechanism="dp-sgd", epsilon=asked, delta=asked_delta, account="rdp")
-    )
-
-    assert grant.cap == allowed
-    assert grant.budget == min(asked, allowed)
-    assert grant.delta == min(asked_delta, allowed_delta)
-    assert grant.min_noise_multiplier == least
-    assert grant.account == "linear"
-
-
-def test_account_of_the_request_counts_where_the_policy_names_none() -> None:
-    assert grant_release(policy_of(), PrivacyConfig(mechanism="dp-sgd", account="rdp")).account == "rdp"
-    assert grant_release(policy_of(), PrivacyConfig(mechanism="dp-sgd")).account == "pld"
-    assert grant_release(None, PrivacyConfig(mechanism="update-gaussian")).account == "linear"
