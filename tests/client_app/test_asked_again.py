@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Message, RecordDict
 
 from client_app.ledger import Ledger
 from client_app.main import app
 from federation.config import TrainingConfig, parse_configuration
 from federation.datasets.sites import load_site
+from federation.errors import SiteErrorCode
 from federation.models import build_model
 from federation.parameters import read_parameters
 from federation.records.tasks import encode_evaluation_task, encode_training_task
@@ -36,19 +37,27 @@ class Simulation:
         self.arrays = encode_parameters(read_parameters(build_model(configuration.model, info, seed=0)))
 
     def train(self, version: int) -> RecordDict:
+        reply = self.ask_to_train(version)
+        assert reply.has_content(), reply.error
+        return reply.content
+
+    def ask_to_train(self, version: int) -> Message:
         plan = TrainingConfig(device="cpu", batch_size=200)
         return self._ask(
             encode_training_task(self.arrays, model_version=version, plan=plan, seed=1, run="run"), "train"
         )
 
     def evaluate(self, version: int) -> RecordDict:
+        reply = self.ask_to_evaluate(version)
+        assert reply.has_content(), reply.error
+        return reply.content
+
+    def ask_to_evaluate(self, version: int) -> Message:
         content = encode_evaluation_task(self.arrays, model_version=version, split="validation", run="run")
         return self._ask(content, "evaluate")
 
-    def _ask(self, content: RecordDict, kind: str) -> RecordDict:
-        reply = app(make_message(content, kind), make_context(self.flat, partition_id=0, num_partitions=1))
-        assert reply.has_content(), reply.error
-        return reply.content
+    def _ask(self, content: RecordDict, kind: str) -> Message:
+        return app(make_message(content, kind), make_context(self.flat, partition_id=0, num_partitions=1))
 
     def releases(self, data_set: str) -> int:
         state = self.folder / "run" / "sites"
@@ -85,6 +94,20 @@ def test_simulated_site_repeats_its_scores_bit_for_bit(volume: Path) -> None:
 
     assert again == first
     assert simulation.releases("phantom:validation") == ROUNDS
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_simulated_site_with_noise_of_the_operating_system_gives_no_second_answer(volume: Path, mechanism: str) -> None:
+    """Other noise on the same images would be another release, for which nobody has paid."""
+    simulation = Simulation(volume, privacy__noise_source="cryptographic", **MECHANISMS[mechanism])
+    simulation.train(0)
+    simulation.evaluate(0)
+
+    again = [simulation.ask_to_train(0), simulation.ask_to_evaluate(0)]
+
+    assert [reply.error.code for reply in again] == [SiteErrorCode.ALREADY_RELEASED] * 2
+    assert simulation.releases("phantom") == simulation.releases("phantom:validation") == 1
+    assert simulation.ask_to_train(1).has_content()
 
 
 def test_simulated_runs_with_another_seed_have_other_noise(tmp_path: Path) -> None:

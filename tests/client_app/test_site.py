@@ -74,6 +74,38 @@ def test_deployed_hospital_refuses_simulated_noise(tmp_path: Path) -> None:
     assert refused.value.code is SiteErrorCode.POLICY_NOISE
 
 
+@pytest.mark.parametrize(
+    ("source", "kind", "answers_twice"),
+    [
+        ("by-site", SimulatedNoise, True),
+        ("simulated", SimulatedNoise, True),
+        ("cryptographic", CryptographicNoise, False),
+    ],
+)
+def test_simulated_site_answers_twice_where_its_noise_is_the_same_every_time(
+    tmp_path: Path, source: str, kind: type, answers_twice: bool
+) -> None:
+    site = identify(tmp_path, {"privacy__noise_source": source}, partition_id=0, num_partitions=1)
+
+    draws = [site.noise("train", 3).uniform(4) for _ in range(2)]
+
+    assert isinstance(site.noise("train", 3), kind)
+    assert site.answers_twice is answers_twice
+    assert torch.equal(*draws) is answers_twice
+
+
+def test_seeded_noise_differs_by_seed_site_and_draw(tmp_path: Path) -> None:
+    node: dict[str, Any] = {"num_partitions": 2}
+    sites = [
+        identify(tmp_path, {"run__seed": seed}, partition_id=partition, **node)
+        for seed, partition in ((1, 0), (2, 0), (1, 1))
+    ]
+
+    drawn = [site.noise(*path).uniform(4) for site in sites for path in (("train", 0), ("train", 1), ("test", 0))]
+
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 9
+
+
 def test_simulated_site_loads_its_share(tmp_path: Path) -> None:
     site = identify(tmp_path, {"run__seed": 3}, partition_id=1, num_partitions=2)
 
@@ -149,6 +181,24 @@ def test_deployed_hospital_ignores_the_servers_seed(tmp_path: Path) -> None:
     assert len(seeds) == 5
     assert 1234 not in seeds
     assert not hasattr(site, "seed")
+
+
+@pytest.mark.parametrize("source", ["by-site", "cryptographic"])
+def test_noise_of_a_deployed_hospital_is_the_operating_systems_and_no_task_is_answered_twice(
+    tmp_path: Path, source: str
+) -> None:
+    site = identify(tmp_path, {"privacy__noise_source": source}, **deployed_node(tmp_path))
+
+    assert isinstance(site.noise("train", 0), CryptographicNoise)
+    assert not torch.equal(site.noise("train", 0).uniform(4), site.noise("train", 0).uniform(4))
+    assert site.answers_twice is False
+
+
+def test_deployed_hospital_refuses_simulated_noise_before_anything_else_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="Expected cryptographic noise") as refused:
+        identify(tmp_path, {"privacy__noise_source": "simulated"}, **deployed_node(tmp_path))
+
+    assert refused.value.code is SiteErrorCode.POLICY_NOISE
 
 
 def test_simulated_site_reads_the_folder_of_the_run_unless_it_has_its_own(tmp_path: Path) -> None:

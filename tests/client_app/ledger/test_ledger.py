@@ -212,6 +212,37 @@ def test_reservation_is_not_taken_up_for_another_release(place: Place, changes: 
     assert place.kinds() == ["genesis", "reserve"]
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"event": GaussianRelease(noise_multiplier=24.0)},
+        {"event": GaussianRelease(noise_multiplier=1e6)},
+        {"event": None, "delta": 0.0, "cap": 0.0},
+        {"data_set": "other"},
+        {"mechanism": Mechanism(name="update-gaussian", relation=Relation.REPLACE_ONE, unit=Unit.UPDATE, clip_norm=1)},
+    ],
+)
+def test_released_message_is_no_answer_to_another_release(
+    place: Place, changes: dict[str, Any], reopened: bool
+) -> None:
+    ledger = place.open()
+    release(ledger, "m1")
+    if reopened:
+        ledger.close()
+        ledger = place.open()
+
+    with ledger:
+        for ask in (ledger.reserve, ledger.require_room):
+            with pytest.raises(LedgerError, match="another release needs a message of its own") as refused:
+                ask(request("m1", **changes))
+            assert not isinstance(refused.value, AlreadyReleasedError)
+        with pytest.raises(AlreadyReleasedError):
+            ledger.reserve(request("m1", delta=1e-6, cap=5.0, account="rdp"))
+
+    assert place.kinds() == ["genesis", "reserve", "commit"]
+
+
 def test_stale_reservations_are_closed_and_stay_spent(place: Place) -> None:
     with place.open() as ledger:
         ledger.reserve(request("m1"))
