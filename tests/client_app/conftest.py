@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.client_app.clinic import Clinic
 
 _MEMORY = Path("/dev/shm")
 
@@ -24,3 +26,9 @@ def volume() -> Iterator[Path]:
     """A folder in memory where there is such a file system: a ledger forces every row to the disk."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def clinic(volume: Path) -> Callable[..., Clinic]:
+    """Make a deployed hospital, by the keywords of `Clinic`."""
+    return lambda **settings: Clinic(volume, **settings)

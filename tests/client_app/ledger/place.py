@@ -84,3 +84,8 @@ def request(message: str = "m1", event: Event | None = FIFTH, **changes: Any) ->
         "account": "linear",
     }
     return ReleaseRequest(**{**defaults, **changes})
+
+
+def release(ledger: Ledger, message: str, **changes: Any) -> None:
+    """Reserve and commit one request."""
+    ledger.commit(ledger.reserve(request(message, **changes)))
