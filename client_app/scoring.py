@@ -93,7 +93,8 @@ def blur(scores: Scores, event: Event, noise: NoiseSource) -> Scores:
     the event's multiplier. Neighbouring relation: add/remove. Unit: one image. For several labels per image, the share
     of correct labels takes the place of a correct answer. Number and noise are rounded before they are added: a float
     sum of a whole number and noise would show by its last bits which whole numbers it cannot come from.
-    Not guaranteed: that the number of images is hidden; it is told as it is.
+    Not guaranteed: that the number of images is hidden; it is told as it is. That a prediction between two equal logits
+    stays the same when another image joins its batch: arithmetic may differ there in the last bit.
     """
     drawn = noise.normal((1,), event.noise_multiplier, device=torch.device("cpu"))
     correct = _round(scores.accuracy * scores.examples) + _round(float(drawn[0]))
