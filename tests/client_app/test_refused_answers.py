@@ -18,6 +18,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], SiteErrorCod
     "no mechanism": ({"privacy": {"mechanisms": ["dp-sgd"]}}, {}, {"train"}, SiteErrorCode.POLICY_MECHANISM),
     "other mechanism": ({"privacy": {"mechanisms": ["dp-sgd"]}}, UPDATE, {"train"}, SiteErrorCode.POLICY_MECHANISM),
     "nothing allowed": ({"privacy": {"mechanisms": []}}, DP_SGD, {"train"}, SiteErrorCode.POLICY_MECHANISM),
+    "images for patients": ({"privacy": {"unit": "patient"}}, DP_SGD, {"train"}, SiteErrorCode.POLICY_MECHANISM),
+    "weaker relation": ({"privacy": {"relation": "replace-one"}}, UPDATE, {"train"}, SiteErrorCode.POLICY_MECHANISM),
     "other model": ({"models": {"allowed": ["cnn"]}}, UPDATE, {"train", "evaluate"}, SiteErrorCode.POLICY_MODEL),
     "masking": ({"masking": {"required": True}}, UPDATE, {"train"}, SiteErrorCode.POLICY_MASKING),
     "few images": ({"training": {"min-examples": 61}}, UPDATE, {"train"}, SiteErrorCode.POLICY_EXAMPLES),
