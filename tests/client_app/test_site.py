@@ -45,36 +45,6 @@ def test_simulated_site_trains_with_the_seed_it_is_asked_to_use(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("source", "seeded"), [("by-site", True), ("simulated", True), ("cryptographic", False)]
-)  # fmt: skip
-def test_simulated_site_draws_seeded_noise_unless_the_run_asks_for_the_operating_systems(
-    tmp_path: Path, source: str, seeded: bool
-) -> None:
-    settings = {"privacy__noise_source": source, "run__seed": 9}
-    site = identify(tmp_path, settings, partition_id=0, num_partitions=1)
-
-    drawn = [site.noise("train", 3).normal((4,), 1.0, device=torch.device("cpu")) for _ in range(2)]
-
-    assert bool(torch.equal(drawn[0], drawn[1])) is seeded
-    assert isinstance(site.noise("train", 3), SimulatedNoise) is seeded
-    assert not torch.equal(drawn[0], site.noise("train", 4).normal((4,), 1.0, device=torch.device("cpu")))
-
-
-@pytest.mark.parametrize("source", ["by-site", "cryptographic"])
-def test_deployed_hospital_draws_noise_from_the_operating_system(tmp_path: Path, source: str) -> None:
-    site = identify(tmp_path, {"privacy__noise_source": source}, **deployed_node(tmp_path))
-
-    assert isinstance(site.noise("train", 3), CryptographicNoise)
-
-
-def test_deployed_hospital_refuses_simulated_noise(tmp_path: Path) -> None:
-    with pytest.raises(SiteError) as refused:
-        identify(tmp_path, {"privacy__noise_source": "simulated"}, **deployed_node(tmp_path))
-
-    assert refused.value.code is SiteErrorCode.POLICY_NOISE
-
-
-@pytest.mark.parametrize(
     ("source", "kind", "answers_twice"),
     [
         ("by-site", SimulatedNoise, True),
