@@ -92,9 +92,11 @@ class HookedOptimizer(_OwnNoise, DPOptimizer):  # type: ignore[misc]  # Opacus h
         kept = [gradients.flatten(1) for gradients in self.grad_samples]
         norms = [torch.linalg.vector_norm(gradients, dim=1) for gradients in kept]
         factors = clip_factors(norms, self.max_grad_norm)
-        there = factors[:, None] > 0
+        sound = factors > 0
+        if not sound.all():
+            kept, factors = [gradients[sound] for gradients in kept], factors[sound]
         for parameter, gradients in zip(self.params, kept, strict=True):
-            clipped = (factors @ torch.where(there, gradients, 0.0)).view(parameter.shape)
+            clipped = (factors @ gradients).view(parameter.shape)
             parameter.summed_grad = clipped if parameter.summed_grad is None else parameter.summed_grad + clipped
             parameter.grad_sample = None
 
