@@ -7,6 +7,7 @@ with a code that the server can show. The stricter of policy and request wins; n
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Literal, Self
@@ -158,7 +159,7 @@ class SitePolicy(Table):
 
     @model_validator(mode="after")
     def _keep_keys_apart(self) -> Self:
-        state, keys = Path(self.state_dir).resolve(), Path(self.keys_dir).resolve()
+        state, keys = (Path(os.path.realpath(folder)) for folder in (self.state_dir, self.keys_dir))
         if state.is_relative_to(keys) or keys.is_relative_to(state):
             raise ValueError(
                 f"Expected keys-dir={self.keys_dir!r} apart from state-dir={self.state_dir!r}, neither within the "

@@ -114,3 +114,12 @@ def test_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
         read_policy(path)
 
     assert code_of(error) is SiteErrorCode.CONFIGURATION
+
+
+def test_folder_that_is_a_loop_of_links_does_not_end_the_reading(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+
+    policy = read_policy(write(tmp_path, FULL | {"state-dir": str(loop)}))
+
+    assert policy.state_dir == str(loop)

@@ -239,13 +239,8 @@ def test_stricter_account_of_policy_and_request_binds(demanded: str, asked: str,
 @pytest.mark.parametrize(
     ("demanded", "asked", "patients", "allowed"),
     [
-        ("default", "record", False, True),
         ("default", "record", True, False),
         ("default", "patient", True, True),
-        ("record", "record", True, True),
-        ("patient", "record", True, False),
-        ("patient", "record", False, False),
-        ("patient", "patient", True, True),
     ],
 )
 def test_patients_are_protected_where_policy_or_files_name_them(
