@@ -68,11 +68,13 @@ def grant_release(policy: SitePolicy | None, request: PrivacyConfig) -> Grant:
 
 def grant_scores(policy: SitePolicy | None, request: PrivacyConfig) -> Grant:
     """Return the stricter of `policy` and `request` for scores that leave under a mechanism."""
+    named = (request.account,) if policy is None else (policy.privacy.account, request.account)
+    wanted = [name for name in named if name != "default"]
+    account = min(wanted, key=_FROM_STRICT_TO_TIGHT.index, default=_SCORES_ACCOUNT)
     if policy is None:
-        return replace(grant_release(None, request), account=_SCORES_ACCOUNT)
-    own = policy.privacy
-    grant = _grant(policy, request, _SCORES_ACCOUNT if own.account == "default" else own.account)
-    return replace(grant, min_noise_multiplier=max(own.min_noise_multiplier, policy.evaluation.min_noise_multiplier))
+        return replace(grant_release(None, request), account=account)
+    least = max(policy.privacy.min_noise_multiplier, policy.evaluation.min_noise_multiplier)
+    return replace(_grant(policy, request, account), min_noise_multiplier=least)
 
 
 def stricter_account(one: AccountName, other: AccountName) -> AccountName:

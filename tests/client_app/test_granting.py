@@ -244,3 +244,14 @@ def test_scores_of_a_simulated_hospital_without_a_policy_are_granted_as_asked() 
 
     assert (grant.cap, grant.budget, grant.delta, grant.account) == (2.0, 2.0, 1e-4, "pld")
     assert (grant.min_noise_multiplier, grant.max_epsilon_per_release) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("demanded", "asked", "binds"),
+    [("default", "default", "pld"), ("default", "linear", "linear"), ("rdp", "default", "rdp"), ("pld", "rdp", "rdp")],
+)
+def test_stricter_account_binds_for_scores(demanded: str, asked: Any, binds: str) -> None:
+    request = PrivacyConfig(mechanism="dp-sgd", account=asked)
+
+    assert grant_scores(open_policy(account=demanded), request).account == binds
+    assert grant_scores(None, request).account == ("pld" if asked == "default" else asked)
