@@ -23,7 +23,10 @@ from federation.errors import PrivacyError
 def test_plan_follows_from_units_batch_size_and_epochs(
     units: int, batch_size: int, epochs: int, probability: float, steps: int
 ) -> None:
-    assert plan_sampling(units, batch_size=batch_size, local_epochs=epochs) == (pytest.approx(probability), steps)
+    found = plan_sampling(units, batch_size=batch_size, local_epochs=epochs)
+
+    assert found[0] == pytest.approx(probability)
+    assert found[1] == steps
 
 
 @pytest.mark.parametrize("wrong", [{"units": 0}, {"batch_size": 0}, {"local_epochs": -1}])
