@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -143,17 +145,36 @@ def _told(finding: Finding) -> Text:
 
 
 def _spend_table(lines: list[Line], hospital_id: str) -> Table:
-    heads = ("data set", "delta", "account", "cap", "spent", "left", "linear", "RDP", "PLD", "releases", "lost", "note")
-    table = Table(*heads, title=Text(f"Privacy ledger of {hospital_id}"))
+    """Return the spending of every data set, narrow enough for 80 columns."""
+    table = Table(title=Text(f"Privacy ledger of {hospital_id}"), box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("data set", min_width=22, overflow="fold")
+    for head in ("spent", "cap", "left", "linear", "RDP", "PLD", "releases", "lost"):
+        table.add_column(head, justify="right", no_wrap=True)
     for line in lines:
         row = line.as_dict()
         spent = row["spent"]
-        values = [row["delta"], row["account"], row["cap"], spent.get(row["account"]), row["left"], *spent.values()]
-        note = "" if row["claimable"] else "no epsilon can be claimed"
+        counted = f"{row['account']} at {row['delta']:g}" if row["account"] else "no mechanism"
+        note = "" if row["claimable"] else "\n  no epsilon holds"
         table.add_row(
-            Text(line.data_set), *map(_shown, values), str(row["releases"]), str(row["open"] + row["lost"]), note
+            Text(f"{line.data_set}\n  {counted}{note}"),
+            _up(spent.get(row["account"])),
+            _shown(row["cap"]),
+            _down(row["left"]),
+            *map(_up, spent.values()),
+            str(row["releases"]),
+            str(row["open"] + row["lost"]),
         )
     return table
+
+
+def _up(value: float | None) -> str:
+    """Return what was spent in three decimals, never less than it is."""
+    return "-" if value is None else f"{math.ceil(value * 1000 - 1e-6) / 1000:.3f}"
+
+
+def _down(value: float | None) -> str:
+    """Return what is left in three decimals, never more than it is."""
+    return "-" if value is None else f"{math.floor(value * 1000) / 1000:.3f}"
 
 
 def _rows_table(found: Inspection) -> Table:
