@@ -147,7 +147,7 @@ def _told(finding: Finding) -> Text:
 def _spend_table(lines: list[Line], hospital_id: str) -> Table:
     """Return the spending of every data set, narrow enough for 80 columns."""
     table = Table(title=Text(f"Privacy ledger of {hospital_id}"), box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("data set", min_width=22, overflow="fold")
+    table.add_column("data set", min_width=18, overflow="fold")
     for head in ("spent", "cap", "left", "linear", "RDP", "PLD", "releases", "lost"):
         table.add_column(head, justify="right", no_wrap=True)
     for line in lines:
