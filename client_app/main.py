@@ -13,8 +13,9 @@ from flwr.clientapp import ClientApp
 from client_app.boundary import guarded
 from client_app.device import cpu_threads
 from client_app.granting import require_evaluation, require_mechanism, require_training
+from client_app.ledger import Ledger
 from client_app.protection import Protection, plan_protection
-from client_app.releasing import Bill, read_histories, release, require_room, unprotected
+from client_app.releasing import Bill, open_ledger, read_histories, release, require_room, unprotected
 from client_app.scoring import blur, plan_scoring, score
 from client_app.site import ReleaseKey, Site, identify_site
 from client_app.site_log import log_task
@@ -56,8 +57,9 @@ def train(message: Message, context: Context) -> RecordDict:
     images = _require_images(dataset.train, "train")
     require_training(site.policy, model=configuration.model.name, examples=len(images))
     key = site.release_key(context, message, f"train-{task.model_version}")
-    bill, protection = _plan(site, key, configuration, task.plan, images)
-    require_room(site, key, bill)
+    with open_ledger(site) as ledger:
+        bill, protection = _plan(site, ledger, key, configuration, task.plan, images)
+        require_room(site, ledger, key, bill)
     noise = site.noise("train", task.model_version)
     with cpu_threads(task.plan.threads):
         update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
@@ -94,7 +96,8 @@ def evaluate(message: Message, context: Context) -> RecordDict:
     images = _require_images(dataset.validation if task.split == "validation" else dataset.test, task.split)
     key = site.release_key(context, message, f"{task.split}-{task.model_version}")
     bill = plan_scoring(site, configuration, dataset, images, task.split)
-    require_room(site, key, bill)
+    with open_ledger(site) as ledger:
+        require_room(site, ledger, key, bill)
     with cpu_threads(configuration.training.threads):
         scores = score(task, configuration, dataset, images)
     noise = site.noise(task.split, task.model_version)
@@ -115,14 +118,19 @@ def evaluate(message: Message, context: Context) -> RecordDict:
 
 
 def _plan(
-    site: Site, key: ReleaseKey, configuration: Configuration, plan: TrainingConfig, images: ImageSet
+    site: Site,
+    ledger: Ledger,
+    key: ReleaseKey,
+    configuration: Configuration,
+    plan: TrainingConfig,
+    images: ImageSet,
 ) -> tuple[Bill, Protection | None]:
     """Return what the update will cost and how it is protected; None without a mechanism."""
     privacy = configuration.privacy
     if privacy.mechanism == "none":
         require_mechanism(site.policy, "none")
         return unprotected(site.data_set), None
-    before, during = read_histories(site, key, site.data_set)
+    before, during = read_histories(ledger, key, site.data_set)
     protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
     grant = protection.grant
     bill = Bill(

@@ -68,7 +68,7 @@ def open_ledger(site: Site) -> Ledger:
     return ledger
 
 
-def read_histories(site: Site, key: ReleaseKey, data_set: str) -> tuple[History, History]:
+def read_histories(ledger: Ledger, key: ReleaseKey, data_set: str) -> tuple[History, History]:
     """Return what earlier runs released from `data_set`, and what this run released before the task of `key`.
 
     A task that is asked again is planned as it was the first time, whatever was released since.
@@ -77,25 +77,24 @@ def read_histories(site: Site, key: ReleaseKey, data_set: str) -> tuple[History,
         LedgerError: the ledger cannot be used.
     """
     asked = (key.run, key.message)
-    with open_ledger(site) as ledger:
-        before = ledger.history(data_set, other_than=key.run, before=asked)
-        return before, ledger.history(data_set, run_id=key.run, before=asked)
+    before = ledger.history(data_set, other_than=key.run, before=asked)
+    return before, ledger.history(data_set, run_id=key.run, before=asked)
 
 
-def require_room(site: Site, key: ReleaseKey, bill: Bill) -> None:
+def require_room(site: Site, ledger: Ledger, key: ReleaseKey, bill: Bill) -> None:
     """Check before any work that the answer can be paid for.
 
     Raises:
         BudgetExhaustedError: it cannot; nothing was spent.
         AlreadyReleasedError: the task was answered before.
+        LedgerError: the ledger cannot be used.
     """
-    with open_ledger(site) as ledger:
-        _require_budget(ledger, key, bill)
-        try:
-            ledger.require_room(_request(key, bill))
-        except AlreadyReleasedError:
-            if not site.answers_twice:
-                raise
+    _require_budget(ledger, key, bill)
+    try:
+        ledger.require_room(_request(key, bill))
+    except AlreadyReleasedError:
+        if not site.answers_twice:
+            raise
 
 
 def release(site: Site, key: ReleaseKey, bill: Bill, form: Callable[[Declaration | None], _Answer]) -> _Answer:

@@ -34,6 +34,16 @@ BILL = Bill(
 )
 
 
+def ask_for_room(site: Site, key: ReleaseKey, bill: Bill) -> None:
+    with open_ledger(site) as ledger:
+        require_room(site, ledger, key, bill)
+
+
+def histories_of(site: Site, key: ReleaseKey, data_set: str) -> tuple[History, History]:
+    with open_ledger(site) as ledger:
+        return read_histories(ledger, key, data_set)
+
+
 @pytest.fixture
 def hospital(volume: Path) -> DeployedHospital:
     policy = {
@@ -190,7 +200,7 @@ def test_deployed_hospital_answers_no_task_twice(hospital: DeployedHospital) -> 
     declared(hospital)
 
     with pytest.raises(AlreadyReleasedError):
-        require_room(hospital, key(), BILL)
+        ask_for_room(hospital, key(), BILL)
     with pytest.raises(AlreadyReleasedError):
         release(hospital, key(), BILL, fail)
 
@@ -202,7 +212,7 @@ def test_simulated_site_answers_again_as_it_did_without_a_second_cost(simulated:
     declared(simulated, "train-1")
     before = rows(simulated)
 
-    require_room(simulated, key("train-0"), BILL)
+    ask_for_room(simulated, key("train-0"), BILL)
     again = declared(simulated, "train-0")
 
     assert again == first
@@ -215,9 +225,9 @@ def test_task_asked_again_is_planned_with_what_had_been_released_before_it(simul
     for number in range(3):
         declared(simulated, f"train-{number}")
 
-    assert read_histories(simulated, key("train-1"), "scans") == (History.of([FIFTH]), History.of([FIFTH]))
-    assert read_histories(simulated, key("train-3"), "scans") == (History.of([FIFTH]), History.of([FIFTH] * 3))
-    assert read_histories(simulated, key("train-3"), "other") == (History(), History())
+    assert histories_of(simulated, key("train-1"), "scans") == (History.of([FIFTH]), History.of([FIFTH]))
+    assert histories_of(simulated, key("train-3"), "scans") == (History.of([FIFTH]), History.of([FIFTH] * 3))
+    assert histories_of(simulated, key("train-3"), "other") == (History(), History())
 
 
 def test_budget_of_the_run_binds_below_the_cap(hospital: DeployedHospital) -> None:
@@ -226,7 +236,7 @@ def test_budget_of_the_run_binds_below_the_cap(hospital: DeployedHospital) -> No
         declared(hospital, f"m{number}", bill)
 
     with pytest.raises(BudgetExhaustedError, match=r"this run's epsilon=0\.6"):
-        require_room(hospital, key("m2"), bill)
+        ask_for_room(hospital, key("m2"), bill)
     with pytest.raises(BudgetExhaustedError, match="this run's epsilon"):
         release(hospital, key("m2"), bill, fail)
 
@@ -238,7 +248,7 @@ def test_task_asked_again_needs_no_second_room(hospital: DeployedHospital) -> No
     full = replace(BILL, budget=0.2, cap=0.2)
     reserve_and_die(hospital)
 
-    require_room(hospital, key(), full)
+    ask_for_room(hospital, key(), full)
     assert declared(hospital, "m1", full).releases == 1
     with pytest.raises(AlreadyReleasedError):
         declared(hospital, "m1", full)
@@ -249,7 +259,7 @@ def test_simulated_site_whose_noise_is_fresh_answers_no_task_twice(simulated: Si
     declared(fresh)
 
     with pytest.raises(AlreadyReleasedError):
-        require_room(fresh, key(), BILL)
+        ask_for_room(fresh, key(), BILL)
     with pytest.raises(AlreadyReleasedError):
         release(fresh, key(), BILL, fail)
 
@@ -258,7 +268,7 @@ def test_simulated_site_whose_budget_is_used_up_still_answers_again(simulated: S
     full = replace(BILL, budget=0.2, cap=0.2)
     first = declared(simulated, "train-0", full)
 
-    require_room(simulated, key("train-0"), full)
+    ask_for_room(simulated, key("train-0"), full)
     assert declared(simulated, "train-0", full) == first
     with pytest.raises(BudgetExhaustedError):
         declared(simulated, "train-1", full)
@@ -270,7 +280,7 @@ def test_cap_binds_over_all_runs(hospital: DeployedHospital) -> None:
     declared(hospital, "m0", bill, run="second")
 
     with pytest.raises(BudgetExhaustedError, match=r"cap=0\.5"):
-        require_room(hospital, key("m0", "third"), bill)
+        ask_for_room(hospital, key("m0", "third"), bill)
     with pytest.raises(BudgetExhaustedError, match=r"cap=0\.5"):
         release(hospital, key("m0", "third"), bill, fail)
 
@@ -278,7 +288,7 @@ def test_cap_binds_over_all_runs(hospital: DeployedHospital) -> None:
 
 
 def test_check_for_room_writes_nothing(hospital: DeployedHospital) -> None:
-    require_room(hospital, key(), BILL)
+    ask_for_room(hospital, key(), BILL)
 
     assert rows(hospital) == ["genesis"]
 
