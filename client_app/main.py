@@ -16,7 +16,7 @@ from client_app.granting import require_evaluation, require_mechanism, require_t
 from client_app.ledger import Ledger
 from client_app.protection import Protection, plan_protection
 from client_app.releasing import Bill, open_ledger, read_histories, release, require_room, unprotected
-from client_app.scoring import blur, plan_scoring, score
+from client_app.scoring import blur, name_split, plan_scoring, score
 from client_app.site import ReleaseKey, Site, identify_site
 from client_app.site_log import log_task
 from client_app.updating import compute_update, protect
@@ -95,8 +95,9 @@ def evaluate(message: Message, context: Context) -> RecordDict:
     dataset = site.load()
     images = _require_images(dataset.validation if task.split == "validation" else dataset.test, task.split)
     key = site.release_key(context, message, f"{task.split}-{task.model_version}")
-    bill = plan_scoring(site, configuration, dataset, images, task.split)
     with open_ledger(site) as ledger:
+        before, _ = read_histories(ledger, key, name_split(site, task.split))
+        bill = plan_scoring(site, configuration, dataset, images, task.split, before=before)
         require_room(site, ledger, key, bill)
     with cpu_threads(configuration.training.threads):
         scores = score(task, configuration, dataset, images)

@@ -113,17 +113,29 @@ def _bounds(configuration: Configuration, grant: Grant, pattern: Event, before: 
     """
     privacy, bounds = configuration.privacy, []
     if grant.max_epsilon_per_release:
-        bounds.append(_smallest(pattern, 1, grant.max_epsilon_per_release, grant, frozenset()))
+        bounds.append(least_noise_multiplier(pattern, 1, grant.max_epsilon_per_release, grant, frozenset()))
     if before.counts and not (privacy.noise_multiplier or privacy.release_epsilon):
         planned = privacy.releases or configuration.aggregation.rounds
-        bounds.append(_smallest(pattern, planned, grant.cap, grant, frozenset(before.counts.items())))
+        bounds.append(least_noise_multiplier(pattern, planned, grant.cap, grant, frozenset(before.counts.items())))
     return bounds
 
 
 @lru_cache(maxsize=256)
-def _smallest(
+def least_noise_multiplier(
     pattern: Event, releases: int, epsilon: float, grant: Grant, spent: frozenset[tuple[Event, int]]
 ) -> float:
+    """Return the least noise multiplier with which `releases` more like `pattern` stay within `epsilon`.
+
+    Args:
+        pattern: a release of any noise multiplier.
+        releases: how many more.
+        epsilon: that they and `spent` may cost together, by the account and at the delta of `grant`.
+        grant: says account and delta.
+        spent: events and counts of what was released before.
+
+    Raises:
+        BudgetExhaustedError: no noise is enough.
+    """
     try:
         return smallest_noise_multiplier(
             lambda multiplier: replace(pattern, noise_multiplier=multiplier),

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 
 from client_app.device import pick_device
 from client_app.granting import grant_scores
 from client_app.noise.source import NoiseSource
-from client_app.protection import warn_of_large_delta
+from client_app.protection import least_noise_multiplier, warn_of_large_delta
 from client_app.releasing import Bill, unprotected
 from client_app.site import DeployedHospital, Site
 from client_app.updating import load_model
-from federation.accounting.accounts import account_of
-from federation.accounting.events import Event, GaussianRelease
-from federation.accounting.inversion import smallest_noise_multiplier
+from federation.accounting.events import Event, GaussianRelease, History
 from federation.accounting.mechanism import METRICS
 from federation.config import Configuration
 from federation.datasets.image_set import Dataset, ImageSet
-from federation.errors import BudgetExhaustedError, PrivacyError, SiteError, SiteErrorCode
+from federation.errors import SiteError, SiteErrorCode
 from federation.metrics import Scores
 from federation.metrics import evaluate as evaluate_model
 from federation.records.tasks import EvaluationTask
 
 _MARGIN = 1e-6
+_SCORES = GaussianRelease(noise_multiplier=1.0)
 
 
-def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, images: ImageSet, split: str) -> Bill:
-    """Return what scores on `split` cost.
+def plan_scoring(
+    site: Site, configuration: Configuration, dataset: Dataset, images: ImageSet, split: str, *, before: History
+) -> Bill:
+    """Return what scores on `split`, which `images` are, cost; earlier runs released `before` of it.
 
     Each split is a data set of its own in the ledger: one image lies in one split only, so that what it loses is the
     largest of the splits' epsilons and not their sum. That holds where the split belongs to the data. A split that we
@@ -40,7 +40,7 @@ def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, ima
         SiteError: the hospital's files bring no split of their own, or patients are to be protected.
         BudgetExhaustedError: no noise is enough for the number of evaluations.
     """
-    privacy, data_set = configuration.privacy, f"{site.data_set}:{split}"
+    privacy, data_set = configuration.privacy, name_split(site, split)
     if privacy.mechanism == "none":
         return unprotected(data_set)
     if isinstance(site, DeployedHospital) and not dataset.given_split:
@@ -55,20 +55,28 @@ def plan_scoring(site: Site, configuration: Configuration, dataset: Dataset, ima
         )
     grant = grant_scores(site.policy, privacy)
     warn_of_large_delta(grant.delta, len(images))
-    multiplier = privacy.evaluation_noise_multiplier or _smallest(
-        evaluations(configuration, split), grant.budget, grant.delta, grant.account
-    )
+    planned = evaluations(configuration, split)
+    bounds = [grant.min_noise_multiplier, privacy.evaluation_noise_multiplier]
+    if not privacy.evaluation_noise_multiplier:
+        spent = frozenset(before.counts.items())
+        bounds.append(least_noise_multiplier(_SCORES, planned, grant.budget, grant, frozenset()))
+        bounds.append(least_noise_multiplier(_SCORES, planned, grant.cap, grant, spent))
     if grant.max_epsilon_per_release:
-        multiplier = max(multiplier, _smallest(1, grant.max_epsilon_per_release, grant.delta, grant.account))
+        bounds.append(least_noise_multiplier(_SCORES, 1, grant.max_epsilon_per_release, grant, frozenset()))
     return Bill(
         data_set=data_set,
         mechanism=METRICS,
-        event=GaussianRelease(noise_multiplier=max(multiplier, grant.min_noise_multiplier)),
+        event=GaussianRelease(noise_multiplier=max(bounds)),
         delta=grant.delta,
         cap=grant.cap,
         budget=grant.budget,
         account=grant.account,
     )
+
+
+def name_split(site: Site, split: str) -> str:
+    """Return the name under which `split` stands in the ledger."""
+    return f"{site.data_set}:{split}"
 
 
 def evaluations(configuration: Configuration, split: str) -> int:
@@ -107,17 +115,3 @@ def _round(value: float) -> int:
     The margin lifts a half that came out of a division a little too low; shares of labels lie further apart than that.
     """
     return math.floor(value + 0.5 + _MARGIN)
-
-
-@lru_cache(maxsize=64)
-def _smallest(releases: int, epsilon: float, delta: float, account: str) -> float:
-    try:
-        return smallest_noise_multiplier(
-            lambda multiplier: GaussianRelease(noise_multiplier=multiplier),
-            releases=releases,
-            epsilon=epsilon,
-            delta=delta,
-            account=account_of(account),
-        )
-    except PrivacyError as error:
-        raise BudgetExhaustedError(f"Expected room for {releases} scores within {epsilon:g}: {error}") from None

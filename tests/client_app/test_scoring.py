@@ -17,7 +17,8 @@ from client_app.policy import SitePolicy, read_policy
 from client_app.releasing import Bill
 from client_app.scoring import blur, evaluations, plan_scoring
 from client_app.site import DeployedHospital, SimulatedSite, Site
-from federation.accounting.events import GaussianRelease, Relation, Unit
+from federation.accounting.accounts import account_of
+from federation.accounting.events import GaussianRelease, History, Relation, Unit
 from federation.config import Configuration, DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, Task
 from federation.errors import BudgetExhaustedError, SiteError, SiteErrorCode
@@ -68,9 +69,16 @@ def simulated(policy: SitePolicy | None = None) -> SimulatedSite:
     )  # fmt: skip
 
 
-def plan(site: Site, settings: Configuration, split: str = "validation", *, given_split: bool = True) -> Bill:
+def plan(
+    site: Site,
+    settings: Configuration,
+    split: str = "validation",
+    *,
+    given_split: bool = True,
+    before: History | None = None,
+) -> Bill:
     data = dataset(given_split=given_split)
-    return plan_scoring(site, settings, data, data.validation, split)
+    return plan_scoring(site, settings, data, data.validation, split, before=before or History())
 
 
 def multiplier_of(site: Site, settings: Configuration, split: str = "validation") -> float:
@@ -197,7 +205,7 @@ def test_bound_per_release_and_account_of_the_policy_hold_for_scores(tmp_path: P
 
 
 def test_budget_that_no_noise_can_meet_is_an_exhausted_one() -> None:
-    with pytest.raises(BudgetExhaustedError, match="room for 7 scores"):
+    with pytest.raises(BudgetExhaustedError, match="room for 7 releases"):
         plan(simulated(), configuration(epsilon=1e-9))
 
 
@@ -218,3 +226,18 @@ def test_exact_scores_are_a_release_without_protection(tmp_path: Path) -> None:
     bill = plan(hospital(tmp_path), configuration(mechanism="none"), "test")
 
     assert (bill.data_set, bill.mechanism.name, bill.event) == ("scans:test", "none", None)
+
+
+def test_scores_of_a_second_run_fit_beside_those_of_the_first(tmp_path: Path) -> None:
+    site, settings = hospital(tmp_path), configuration(epsilon=2.0)
+    first = plan(site, settings)
+    assert first.event is not None
+    before = History.of([first.event]).plus(first.event, 6)
+    cost = account_of(first.account).epsilon(before, first.delta)
+
+    second = plan(hospital(tmp_path, privacy={"max-epsilon": cost * 1.3}), settings, before=before)
+
+    assert second.event is not None
+    assert second.event.noise_multiplier > first.event.noise_multiplier
+    together = account_of(second.account).epsilon(before.plus(second.event, 7), second.delta)
+    assert cost < together <= second.cap
