@@ -250,6 +250,15 @@ class Configuration(Table):
             raise ValueError(
                 f"Expected aggregation.sample-count and min-updates <= run.hospitals={there}, found {asked}."
             )
+        if there and self.aggregation.rule == "buffered" and self.aggregation.buffer_size > there:
+            raise ValueError(
+                f"Expected aggregation.buffer-size={self.aggregation.buffer_size} <= run.hospitals={there}."
+            )
+        if not self.aggregation.is_synchronous and self.run.checkpoint_every > 1:
+            raise ValueError(
+                f"Expected run.checkpoint-every=1 with aggregation.rule={self.aggregation.rule!r}, found "
+                f"{self.run.checkpoint_every}: hospitals work on older versions, which a resumed run needs."
+            )
         sampled = self.aggregation.sample_count or max(1, round(self.aggregation.sample_fraction * there))
         if there and self.aggregation.min_updates > sampled:
             raise ValueError(

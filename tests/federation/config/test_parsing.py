@@ -218,6 +218,8 @@ BOUND_TO_OTHERS = {
     "privacy.grad-sample",
     "privacy.unit",
     "privacy.layer-shares",
+    "aggregation.shifts",
+    "run.checkpoint-every",
 }
 ALL_KEYS = st.fixed_dictionaries(
     {},
