@@ -66,6 +66,9 @@ class RefusalCode(StrEnum):
     NON_FINITE = "non-finite"
     NO_EXAMPLES = "no-examples"
     WRONG_VERSION = "wrong-version"
+    TOO_STALE = "too-stale"
+    TOO_LARGE = "too-large"
+    DISCARDED = "discarded"
     WRONG_HOSPITAL = "wrong-hospital"
     UNKNOWN_NODE = "unknown-node"
     UNKNOWN_MESSAGE = "unknown-message"
@@ -123,6 +126,7 @@ class SiteErrorCode(IntEnum):
     POLICY_MASKING = 116
     POLICY_EXAMPLES = 117
     POLICY_METRICS = 118
+    NOTHING_PENDING = 119
 
     @property
     def sentence(self) -> str:
@@ -150,6 +154,7 @@ _SENTENCES = {
     SiteErrorCode.POLICY_MASKING: "The site policy demands masking.",
     SiteErrorCode.POLICY_EXAMPLES: "The hospital has fewer training images than its policy demands.",
     SiteErrorCode.POLICY_METRICS: "The site policy does not let evaluation metrics leave like this.",
+    SiteErrorCode.NOTHING_PENDING: "The hospital keeps no result that fits the decision.",
 }
 
 

@@ -1,4 +1,7 @@
-"""What a hospital answers: a model update, scores, or who it is. Nothing else ever leaves it but an error code."""
+"""What a hospital answers: a model update, that it is ready, scores, or who it is.
+
+Nothing else ever leaves it but an error code.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from federation.records.fields import (
 from federation.records.tensors import decode_parameters, encode_parameters
 
 _LARGEST_CLASSES, _LARGEST_CHANNELS, _LARGEST_SIDE, _LARGEST_EXAMPLES = 10_000, 64, 4096, 100_000_000
+_PHASE, _READY, _DISCARDED = "phase", "ready", "discarded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,32 @@ class ModelUpdate:
     examples: int
     update: Parameters
     declaration: Declaration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a hospital answers to a `TrainingTask` under two-phase release: it has trained and awaits the decision.
+
+    Attributes:
+        hospital_id: who answers.
+        model_version: the version it started from.
+    """
+
+    hospital_id: str
+    model_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """What a hospital answers to a `Decision` against its result, which it no longer keeps; nothing was spent.
+
+    Attributes:
+        hospital_id: who answers.
+        model_version: the version it had started from.
+    """
+
+    hospital_id: str
+    model_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +155,43 @@ def decode_model_update(content: RecordDict) -> ModelUpdate:
     )
 
 
+def encode_readiness(answer: Readiness) -> RecordDict:
+    """Return the records of `answer`."""
+    return _encode_phase(_READY, answer)
+
+
+def decode_readiness(content: RecordDict) -> Readiness:
+    """Return the readiness in `content`.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    return Readiness(**_decode_phase(_READY, content))
+
+
+def encode_discarded(answer: Discarded) -> RecordDict:
+    """Return the records of `answer`."""
+    return _encode_phase(_DISCARDED, answer)
+
+
+def decode_discarded(content: RecordDict) -> Discarded:
+    """Return the answer in `content` that a result was discarded.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    return Discarded(**_decode_phase(_DISCARDED, content))
+
+
+def decode_training_answer(content: RecordDict) -> ModelUpdate | Readiness:
+    """Return the answer in `content` to a `TrainingTask`: the update, or that it waits for the decision.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    return decode_readiness(content) if _PHASE in config_of(content) else decode_model_update(content)
+
+
 def encode_hospital_scores(answer: HospitalScores) -> RecordDict:
     """Return the records of `answer`, without its loss."""
     metrics: dict[str, Any] = {"examples": answer.scores.examples, "accuracy": answer.scores.accuracy}
@@ -195,6 +262,19 @@ def decode_enrolment(content: RecordDict) -> Enrolment:
         width=bounded_of(config, "width", largest=_LARGEST_SIDE),
         label_digest=text_of(config, "label-digest"),
     )
+
+
+def _encode_phase(phase: str, answer: Readiness | Discarded) -> RecordDict:
+    config = _answer_config(answer.hospital_id, answer.model_version, None)
+    config[_PHASE] = phase
+    return RecordDict({CONFIG: config})
+
+
+def _decode_phase(phase: str, content: RecordDict) -> dict[str, Any]:
+    config = config_of(content)
+    if (found := text_of(config, _PHASE)) != phase:
+        raise RefusalError(RefusalCode.MALFORMED, f"Expected phase {phase!r}, found {found!r}.")
+    return {"hospital_id": hospital_id_of(config), "model_version": integer_of(config, "model-version")}
 
 
 def _answer_config(hospital_id: str, model_version: int, declaration: Declaration | None) -> ConfigRecord:

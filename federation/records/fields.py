@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from federation.errors import RefusalCode, RefusalError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 
 Records = RecordDict

@@ -1,4 +1,8 @@
-"""What the server asks of a hospital: to train a model, to score it, to say who it is."""
+"""What the server asks of a hospital: to train a model, to release or discard what came of it, to score, to say who.
+
+A training task travels as message type "train", and under `aggregation.release = "two-phase"` its `Decision` follows as
+`RELEASE` or `DISCARD`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from federation.errors import RefusalCode, RefusalError
 from federation.parameters import Parameters
 from federation.records.fields import ARRAYS, CONFIG, PROTOCOL_VERSION, arrays_of, config_of, integer_of, text_of
 from federation.records.tensors import decode_parameters
+
+RELEASE, DISCARD = "train.release", "train.discard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,19 @@ class TrainingTask:
     model_version: int
     plan: TrainingConfig
     seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the server asks of a hospital that is ready: release the result it keeps, or discard it.
+
+    Which of the two, the type of the message says.
+
+    Attributes:
+        model_version: the version from which the kept result was trained.
+    """
+
+    model_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +88,22 @@ def decode_training_task(content: RecordDict) -> TrainingTask:
         plan=training,
         seed=integer_of(config, "seed"),
     )
+
+
+def encode_decision(model_version: int, run: str) -> RecordDict:
+    """Return the records of a `Decision` on what was trained from `model_version`."""
+    return RecordDict(
+        {CONFIG: ConfigRecord({"protocol": PROTOCOL_VERSION, "run": run, "model-version": model_version})}
+    )
+
+
+def decode_decision(content: RecordDict) -> Decision:
+    """Return the decision in `content`.
+
+    Raises:
+        RefusalError: it does not follow the protocol.
+    """
+    return Decision(model_version=integer_of(config_of(content), "model-version"))
 
 
 def encode_evaluation_task(arrays: ArrayRecord, *, model_version: int, split: str, run: str) -> RecordDict:

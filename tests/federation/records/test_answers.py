@@ -18,15 +18,22 @@ from federation.errors import RefusalCode, RefusalError
 from federation.identifiers import is_identifier
 from federation.metrics import Scores
 from federation.records.answers import (
+    Discarded,
     Enrolment,
     HospitalScores,
     ModelUpdate,
+    Readiness,
+    decode_discarded,
     decode_enrolment,
     decode_hospital_scores,
     decode_model_update,
+    decode_readiness,
+    decode_training_answer,
+    encode_discarded,
     encode_enrolment,
     encode_hospital_scores,
     encode_model_update,
+    encode_readiness,
 )
 from federation.records.fields import PROTOCOL_VERSION
 
@@ -51,28 +58,41 @@ def enrolment_content() -> Any:
     return encode_enrolment("north", 12, INFO)
 
 
+def readiness_content() -> Any:
+    return encode_readiness(Readiness(hospital_id="north", model_version=4))
+
+
+def discarded_content() -> Any:
+    return encode_discarded(Discarded(hospital_id="north", model_version=4))
+
+
 Decoder = Callable[[RecordDict], object]
 ANSWERS: dict[str, tuple[Decoder, Callable[[], Any]]] = {
     "update": (decode_model_update, update_content),
+    "readiness": (decode_readiness, readiness_content),
+    "discarded": (decode_discarded, discarded_content),
     "scores": (decode_hospital_scores, scores_content),
     "enrolment": (decode_enrolment, enrolment_content),
 }
 INTEGERS = [
     ("update", "config", "model-version"),
     ("update", "metrics", "examples"),
+    ("readiness", "config", "model-version"),
+    ("discarded", "config", "model-version"),
     ("scores", "config", "model-version"),
     ("scores", "metrics", "examples"),
     *[("enrolment", "config", key) for key in ("examples", "classes", "channels", "height", "width")],
 ]
 TEXTS = [
     ("update", "config", "hospital-id"),
+    *[(kind, "config", key) for kind in ("readiness", "discarded") for key in ("hospital-id", "phase")],
     ("scores", "config", "hospital-id"),
     ("scores", "config", "split"),
     *[("enrolment", "config", key) for key in ("hospital-id", "task", "label-digest")],
 ]
 RECORDS = [
     ("update", "arrays"), ("update", "config"), ("update", "metrics"), ("scores", "config"), ("scores", "metrics"),
-    ("enrolment", "config"),
+    ("enrolment", "config"), ("readiness", "config"), ("discarded", "config"),
 ]  # fmt: skip
 
 
@@ -113,6 +133,43 @@ def test_scores_survive_all_but_the_loss(
     )  # fmt: skip
 
 
+@given(IDS, VERSIONS)
+def test_readiness_and_discard_survive(hospital_id: str, version: int) -> None:
+    ready = Readiness(hospital_id=hospital_id, model_version=version)
+    discarded = Discarded(hospital_id=hospital_id, model_version=version)
+
+    assert decode_readiness(encode_readiness(ready)) == ready
+    assert decode_discarded(encode_discarded(discarded)) == discarded
+
+
+def test_training_is_answered_by_an_update_or_by_readiness() -> None:
+    update, ready = decode_training_answer(update_content()), decode_training_answer(readiness_content())
+
+    assert isinstance(update, ModelUpdate)
+    assert (update.hospital_id, update.model_version, update.examples) == ("north", 4, 12)
+    assert ready == Readiness(hospital_id="north", model_version=4)
+
+
+@pytest.mark.parametrize("phase", ["discarded", "", "Ready", 1, True])
+def test_training_answer_of_another_phase_is_refused_even_with_an_update(phase: Any) -> None:
+    content = update_content()
+    content["config"]["phase"] = phase
+
+    with pytest.raises(RefusalError) as caught:
+        decode_training_answer(content)
+
+    assert caught.value.code is RefusalCode.MALFORMED
+    assert "phase" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("decode", "content"), [(decode_readiness, discarded_content), (decode_discarded, readiness_content)]
+)
+def test_readiness_and_discard_are_not_taken_for_each_other(decode: Decoder, content: Callable[[], Any]) -> None:
+    with pytest.raises(RefusalError, match="Expected phase '"):
+        decode(content())
+
+
 def test_enrolment_survives() -> None:
     assert decode_enrolment(enrolment_content()) == Enrolment(
         hospital_id="north",
@@ -133,6 +190,7 @@ def test_loss_never_leaves_the_hospital() -> None:
 
 def test_answers_hold_nothing_beyond_their_fields() -> None:
     update, scores, enrolment = update_content(), scores_content(), enrolment_content()
+    phases = [readiness_content(), discarded_content()]
 
     assert {key: set(record) for key, record in update.items()} == {
         "arrays": {"weight"}, "config": {"protocol", "hospital-id", "model-version"}, "metrics": {"examples"},
@@ -141,6 +199,10 @@ def test_answers_hold_nothing_beyond_their_fields() -> None:
         "config": {"protocol", "hospital-id", "model-version", "split"},
         "metrics": {"examples", "accuracy", "auroc"},
     }
+    for phase in phases:
+        assert {key: set(record) for key, record in phase.items()} == {
+            "config": {"protocol", "hospital-id", "model-version", "phase"},
+        }
     assert {key: set(record) for key, record in enrolment.items()} == {
         "config": {
             "protocol", "hospital-id", "examples", "task", "classes", "channels", "height", "width", "label-digest",
@@ -192,7 +254,7 @@ def test_other_protocol_is_refused(kind: str, version: Any) -> None:
     error = refusal_of(kind, content)
 
     assert error.code is RefusalCode.WRONG_PROTOCOL
-    assert error.detail == f"Expected protocol 2, found {version!r}."
+    assert error.detail == f"Expected protocol 3, found {version!r}."
 
 
 @pytest.mark.parametrize(("kind", "record", "key"), [*INTEGERS, *TEXTS, ("scores", "metrics", "accuracy")])

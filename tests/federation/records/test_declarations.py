@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from federation.accounting.events import Event, GaussianRelease, Relation, SampledGaussianRelease, Unit
 from federation.errors import RefusalCode, RefusalError
 from federation.records.declarations import Declaration, decode_declaration, encode_declaration
+from federation.records.fields import PROTOCOL_VERSION
 
 POSITIVE = st.floats(1e-6, 1e6)
 GAUSSIAN = st.builds(GaussianRelease, noise_multiplier=POSITIVE)
@@ -65,14 +66,14 @@ DECLARATION = Declaration(
 
 @given(declaration=declarations())
 def test_declaration_survives_the_wire(declaration: Declaration) -> None:
-    record = ConfigRecord({"protocol": 2, **encode_declaration(declaration)})
+    record = ConfigRecord({"protocol": PROTOCOL_VERSION, **encode_declaration(declaration)})
 
     assert decode_declaration(record) == declaration
 
 
 def test_unprotected_answer_declares_nothing() -> None:
     assert encode_declaration(None) == {}
-    assert decode_declaration({"protocol": 2}) is None
+    assert decode_declaration({"protocol": PROTOCOL_VERSION}) is None
 
 
 @pytest.mark.parametrize("key", sorted(encode_declaration(DECLARATION)))

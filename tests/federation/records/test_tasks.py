@@ -16,9 +16,14 @@ from federation.config import TrainingConfig
 from federation.errors import RefusalCode, RefusalError
 from federation.records.fields import PROTOCOL_VERSION
 from federation.records.tasks import (
+    DISCARD,
+    RELEASE,
+    Decision,
     check_protocol,
+    decode_decision,
     decode_evaluation_task,
     decode_training_task,
+    encode_decision,
     encode_evaluation_task,
     encode_query,
     encode_training_task,
@@ -55,6 +60,7 @@ Decoder = Callable[[RecordDict], object]
 TASKS: dict[str, tuple[Decoder, Callable[[], Any]]] = {
     "training": (decode_training_task, training_content),
     "evaluation": (decode_evaluation_task, evaluation_content),
+    "decision": (decode_decision, lambda: encode_decision(3, "demo")),
     "query": (check_protocol, lambda: encode_query("demo")),
 }
 PLAN_KEYS = [f"plan.{key}" for key in TrainingConfig().model_dump(by_alias=True)]
@@ -87,6 +93,22 @@ def test_training_task_survives_flowers_own_serialization(plan: TrainingConfig, 
 
     assert (task.plan, task.seed) == (plan, seed)
     assert bits(task.parameters) == bits(PARAMETERS)
+
+
+@given(st.integers(0, 2**31))
+def test_decision_survives_flowers_own_serialization(version: int) -> None:
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    message = Message(encode_decision(version, "demo"), dst_node_id=2, message_type=RELEASE)
+
+    received = serialized(message)
+
+    assert received.metadata.message_type == "train.release"
+    assert decode_decision(received.content) == Decision(model_version=version)
+
+
+@pytest.mark.parametrize("message_type", [RELEASE, DISCARD])
+def test_flower_accepts_the_message_types_of_decisions(message_type: str) -> None:
+    assert Message(encode_decision(3, "demo"), dst_node_id=2, message_type=message_type).has_content()
 
 
 def test_evaluation_task_survives() -> None:
@@ -125,7 +147,7 @@ def test_other_protocol_is_refused(kind: str, version: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "key"),
     [("training", "config"), ("training", "arrays"), ("evaluation", "config"), ("evaluation", "arrays"),
-     ("query", "config")],
+     ("decision", "config"), ("query", "config")],
 )  # fmt: skip
 @pytest.mark.parametrize("wrong", [True, False])
 def test_missing_record_and_record_of_another_type_are_refused(kind: str, key: str, wrong: bool) -> None:
@@ -138,7 +160,13 @@ def test_missing_record_and_record_of_another_type_are_refused(kind: str, key: s
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"), [("training", "model-version"), ("training", "seed"), ("evaluation", "model-version")]
+    ("kind", "key"),
+    [
+        ("training", "model-version"),
+        ("training", "seed"),
+        ("decision", "model-version"),
+        ("evaluation", "model-version"),
+    ],
 )
 @pytest.mark.parametrize("value", [None, True, 1.0, "1"])
 def test_what_is_no_integer_is_refused_where_one_is_expected(kind: str, key: str, value: Any) -> None:
