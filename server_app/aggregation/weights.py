@@ -86,12 +86,14 @@ def anomaly_factor(norm: float, norms: Sequence[float], threshold: float) -> flo
     harmless differences, or the last bit where the MAD is 0, would be anomalies.
 
     Args:
-        norm: of the update.
-        norms: recent ones at the same noise level; fewer than 8 say nothing, and the factor is 1.
+        norm: of the update; one that is not finite gets 0.
+        norms: recent finite ones at the same noise level; fewer than 8 say nothing, and the factor is 1.
         threshold: largest z that is still normal; 0 turns the factor off.
     """
     if not threshold or len(norms) < _FEWEST_NORMS:
         return 1.0
+    if not math.isfinite(norm):
+        return 0.0
     median = statistics.median(norms)
     spread = statistics.median(abs(other - median) for other in norms)
     deviation = _DEVIATIONS_PER_MAD * max(spread, _LEAST_RELATIVE_MAD * median)

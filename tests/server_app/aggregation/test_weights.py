@@ -193,6 +193,11 @@ def test_eight_norms_are_enough_and_identical_ones_expose_a_much_larger_one() ->
     assert anomaly_factor(4.0, [2.0] * 8, 3.5) == pytest.approx(3.5 * 1.4826 * 0.04 / 2.0)
 
 
+@pytest.mark.parametrize("norm", [math.inf, math.nan])
+def test_update_whose_norm_is_not_finite_weighs_nothing(norm: float) -> None:
+    assert anomaly_factor(norm, ONE_TO_TEN, 3.5) == 0.0
+
+
 def test_almost_half_of_the_norms_may_be_forged_without_hiding_an_anomaly() -> None:
     honest = [float(number) for number in range(100, 126)]
 
