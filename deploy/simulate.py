@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -76,8 +77,10 @@ def make_timings(hospitals: int, train_seconds: float, slow: Sequence[str]) -> l
         slow: texts `INDEX=FACTOR`.
 
     Raises:
-        ConfigurationError: a text is not of that form, or names no hospital.
+        ConfigurationError: a text is not of that form, or names no hospital; or a number is out of bounds.
     """
+    if not 0 <= train_seconds < math.inf:
+        raise ConfigurationError(f"Expected --train-seconds finite and >= 0, found {train_seconds:g}.")
     timings = [SiteTiming(train_s=train_seconds, evaluate_s=train_seconds / 12)] * hospitals
     for text in slow:
         index, _, factor = text.partition("=")
@@ -85,11 +88,13 @@ def make_timings(hospitals: int, train_seconds: float, slow: Sequence[str]) -> l
             number, times = int(index), float(factor)
         except ValueError:
             raise ConfigurationError(f"Expected --slow INDEX=FACTOR, found {text!r}.") from None
-        if not 0 <= number < hospitals or not times > 0:
+        if not 0 <= number < hospitals or not 0 < times < math.inf:
             raise ConfigurationError(
-                f"Expected --slow with an index below {hospitals} and a factor > 0, found {text!r}."
+                f"Expected --slow with an index below {hospitals} and a finite factor > 0, found {text!r}."
             )
         timings[number] = timings[number].slower(times)
+        if timings[number].train_s == math.inf:
+            raise ConfigurationError(f"Expected --slow that leaves a finite time for training, found {text!r}.")
     return timings
 
 

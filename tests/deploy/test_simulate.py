@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from deploy.cli import main
+from deploy.simulate import make_timings
+from federation.errors import ConfigurationError
+from server_app.simulation.timing import SiteTiming
 
 FAST = ["model.name=mlp", "data.phantom-examples=90", "data.phantom-classes=2", "aggregation.rounds=2"]
 
@@ -67,6 +71,10 @@ def test_process_prints_json_and_nothing_else_on_its_output(tmp_path: Path) -> N
         (["--engine", "warp"], [], "Expected --engine virtual or flower, found 'warp'"),
         (["--slow", "7=2"], [], "index below 2"),
         (["--slow", "x"], [], "Expected --slow INDEX=FACTOR, found 'x'"),
+        (["--slow", "0=inf"], [], "a finite factor > 0, found '0=inf'"),
+        (["--train-seconds", "inf"], [], "Expected --train-seconds finite and >= 0, found inf"),
+        (["--train-seconds", "nan"], [], "Expected --train-seconds finite and >= 0, found nan"),
+        (["--train-seconds", "-1"], [], "--train-seconds"),
     ],
 )
 def test_wrong_usage_exits_with_two_and_says_what_was_expected(
@@ -78,6 +86,30 @@ def test_wrong_usage_exits_with_two_and_says_what_was_expected(
     assert expected in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("factor", ["0", "-0.0", "-1", "inf", "-inf", "1e999", "nan", "1e-999"])
+def test_speed_that_is_no_speed_is_refused(factor: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Expected --slow .* a finite factor > 0, found '0={factor}'"):
+        make_timings(2, 60.0, [f"0={factor}"])
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_training_time_that_is_no_time_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"Expected --train-seconds finite and >= 0, found {seconds:g}"):
+        make_timings(2, seconds, [])
+
+
+@pytest.mark.parametrize("slow", [["0=1e300"], ["0=1e150", "0=1e150"]])
+def test_factors_that_together_never_end_are_refused(slow: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match=f"finite time for training, found '{slow[-1]}'"):
+        make_timings(2, 1e9, slow)
+
+
+def test_factors_slow_down_the_hospitals_they_name() -> None:
+    normal = SiteTiming(train_s=60.0, evaluate_s=5.0)
+
+    assert make_timings(3, 60.0, ["1=8", "2=0.5"]) == [normal, normal.slower(8.0), normal.slower(0.5)]
+
+
 @pytest.mark.parametrize(
     ("settings", "code", "expected"),
     [
@@ -85,6 +117,7 @@ def test_wrong_usage_exits_with_two_and_says_what_was_expected(
         (["data.name=npz", "data.root=/nowhere/x.npz"], 1, "/nowhere/x.npz"),
         (["data.min-examples=1000"], 1, "1000"),
         (["aggregation.min-updates=5"], 2, "<= run.hospitals=2, found 5"),
+        (["aggregation.rule=buffered"], 2, "aggregation.buffer-size=4 <= run.hospitals=2"),
         (["run.hospital-ids=a/b"], 2, "['a/b']"),
         (["training.learning-rate-decay=1e-300"], 2, "in the last round, found 1e-303"),
     ],
