@@ -1,8 +1,9 @@
-"""The hospital's Flower ClientApp: three handlers, each behind the boundary.
+"""The hospital's Flower ClientApp: its handlers, each behind the boundary.
 
 One update's path here: `train` decodes the task, checks it against the site policy (`client_app.policy`), plans its
 protection (`client_app.protection`), trains (`client_app.updating`), and releases the difference through the ledger
-(`client_app.releasing`) and nothing else.
+(`client_app.releasing`) and nothing else. Under two-phase release it keeps the difference (`client_app.pending`)
+until the server's decision, which one of the two handlers below it carries out.
 """
 
 from __future__ import annotations
@@ -12,26 +13,36 @@ from flwr.clientapp import ClientApp
 
 from client_app.boundary import guarded
 from client_app.device import cpu_threads
-from client_app.granting import require_evaluation, require_mechanism, require_training
-from client_app.ledger import Ledger
-from client_app.protection import Protection, plan_protection
-from client_app.releasing import Bill, open_ledger, read_histories, release, require_room, unprotected
+from client_app.granting import require_evaluation, require_training
+from client_app.pending import PendingStore
+from client_app.releasing import open_ledger, read_histories, release, require_room
 from client_app.scoring import blur, name_split, plan_scoring, score
 from client_app.site import ReleaseKey, Site, identify_site
 from client_app.site_log import log_task
-from client_app.updating import compute_update, protect
-from federation.config import Configuration, TrainingConfig, parse_configuration
+from client_app.trained_update import TrainedUpdate, terms_of
+from client_app.updating import compute_update, plan_update, protect
+from federation.config import Configuration, PrivacyConfig, parse_configuration
 from federation.datasets.image_set import ImageSet
-from federation.errors import SiteError, SiteErrorCode
+from federation.errors import AlreadyReleasedError, BudgetExhaustedError, SiteError, SiteErrorCode
 from federation.records.answers import (
+    Discarded,
     HospitalScores,
     ModelUpdate,
+    Readiness,
+    encode_discarded,
     encode_enrolment,
     encode_hospital_scores,
     encode_model_update,
+    encode_readiness,
 )
 from federation.records.declarations import Declaration
-from federation.records.tasks import check_protocol, decode_evaluation_task, decode_training_task
+from federation.records.tasks import (
+    TrainingTask,
+    check_protocol,
+    decode_decision,
+    decode_evaluation_task,
+    decode_training_task,
+)
 
 app = ClientApp()
 
@@ -49,36 +60,53 @@ def enrol(message: Message, context: Context) -> RecordDict:
 @app.train()
 @guarded
 def train(message: Message, context: Context) -> RecordDict:
-    """Train the received model on this hospital's images and answer the difference, protected as asked."""
+    """Train the received model on this hospital's images; answer the difference, protected as asked, or readiness.
+
+    Whatever was kept for a decision before gives way to the new task.
+    """
     task = decode_training_task(message.content)
     configuration = parse_configuration(context.run_config)
     site = identify_site(context, configuration)
-    dataset = site.load()
-    images = _require_images(dataset.train, "train")
-    require_training(site.policy, model=configuration.model.name, examples=len(images))
-    key = site.release_key(context, message, f"train-{task.model_version}")
-    with open_ledger(site) as ledger:
-        bill, protection = _plan(site, ledger, key, configuration, task.plan, images)
-        require_room(site, ledger, key, bill)
-    noise = site.noise("train", task.model_version)
-    with cpu_threads(task.plan.threads):
-        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
+    trained = _train(task, configuration, site, site.release_key(context, message, f"train-{task.model_version}"))
+    if configuration.aggregation.release == "immediate":
+        return _release(site, configuration.privacy, trained)
+    PendingStore.of(site).keep(trained)
+    _log(site, "ready", model_version=task.model_version)
+    return encode_readiness(Readiness(hospital_id=site.hospital_id, model_version=task.model_version))
 
-    def form(declaration: Declaration | None) -> RecordDict:
-        released = protect(update, configuration.privacy, protection, noise)
-        return encode_model_update(
-            ModelUpdate(
-                hospital_id=site.hospital_id,
-                model_version=task.model_version,
-                examples=len(images),
-                update=released,
-                declaration=declaration,
-            )
-        )
 
-    answer = release(site, key, bill, form)
-    log_task(site.state_dir, site.hospital_id, "update", model_version=task.model_version, examples=len(images))
+@app.train("release")
+@guarded
+def release_kept(message: Message, context: Context) -> RecordDict:
+    """Answer the update that is kept for this decision, and keep it no longer."""
+    version = decode_decision(message.content).model_version
+    configuration = parse_configuration(context.run_config)
+    site = identify_site(context, configuration)
+    run = site.release_key(context, message, f"train-{version}").run
+    store = PendingStore.of(site)
+    trained = store.load(run=run, model_version=version)
+    if trained.terms != terms_of(site.policy, configuration.privacy):
+        store.clear()
+        raise SiteError(SiteErrorCode.NOTHING_PENDING, "Expected the policy of the training, found a changed one.")
+    try:
+        answer = _release(site, configuration.privacy, trained)
+    except (AlreadyReleasedError, BudgetExhaustedError):
+        store.clear()
+        raise
+    store.clear()
     return answer
+
+
+@app.train("discard")
+@guarded
+def discard_kept(message: Message, context: Context) -> RecordDict:
+    """Delete the update that is kept for this decision; it was never released, so it costs nothing."""
+    version = decode_decision(message.content).model_version
+    site = identify_site(context, parse_configuration(context.run_config))
+    run = site.release_key(context, message, f"train-{version}").run
+    PendingStore.of(site).discard(run=run, model_version=version)
+    _log(site, "discarded", model_version=version)
+    return encode_discarded(Discarded(hospital_id=site.hospital_id, model_version=version))
 
 
 @app.evaluate()
@@ -118,32 +146,50 @@ def evaluate(message: Message, context: Context) -> RecordDict:
     return release(site, key, bill, form)
 
 
-def _plan(
-    site: Site,
-    ledger: Ledger,
-    key: ReleaseKey,
-    configuration: Configuration,
-    plan: TrainingConfig,
-    images: ImageSet,
-) -> tuple[Bill, Protection | None]:
-    """Return what the update will cost and how it is protected; None without a mechanism."""
-    privacy = configuration.privacy
-    if privacy.mechanism == "none":
-        require_mechanism(site.policy, "none")
-        return unprotected(site.data_set), None
-    before, during = read_histories(ledger, key, site.data_set)
-    protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
-    grant = protection.grant
-    bill = Bill(
-        data_set=site.data_set,
-        mechanism=protection.mechanism,
-        event=protection.event,
-        delta=grant.delta,
-        cap=grant.cap,
-        budget=grant.budget,
-        account=grant.account,
+def _train(task: TrainingTask, configuration: Configuration, site: Site, key: ReleaseKey) -> TrainedUpdate:
+    """Return the result of the task of `key`, which there is room to release; nothing was kept while it was made."""
+    dataset = site.load()
+    images = _require_images(dataset.train, "train")
+    require_training(site.policy, model=configuration.model.name, examples=len(images))
+    with open_ledger(site) as ledger:
+        bill, protection = plan_update(site, ledger, key, configuration, task.plan, images)
+        require_room(site, ledger, key, bill)
+    PendingStore.of(site).clear()
+    noise = site.noise("train", task.model_version)
+    with cpu_threads(task.plan.threads):
+        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
+    return TrainedUpdate(
+        key=key,
+        model_version=task.model_version,
+        examples=len(images),
+        bill=bill,
+        terms=terms_of(site.policy, configuration.privacy),
+        update=update,
     )
-    return bill, protection
+
+
+def _release(site: Site, privacy: PrivacyConfig, trained: TrainedUpdate) -> RecordDict:
+    """Return the answer with the update, paid for under the key of the task that it was trained for."""
+
+    def form(declaration: Declaration | None) -> RecordDict:
+        noise = site.noise("train", trained.model_version)
+        return encode_model_update(
+            ModelUpdate(
+                hospital_id=site.hospital_id,
+                model_version=trained.model_version,
+                examples=trained.examples,
+                update=protect(trained.update, privacy, trained.bill, noise),
+                declaration=declaration,
+            )
+        )
+
+    answer = release(site, trained.key, trained.bill, form)
+    _log(site, "update", model_version=trained.model_version, examples=trained.examples)
+    return answer
+
+
+def _log(site: Site, event: str, **fields: int) -> None:
+    log_task(site.state_dir, site.hospital_id, event, **fields)
 
 
 def _require_images(images: ImageSet, split: str) -> ImageSet:

@@ -91,7 +91,7 @@ def require_room(site: Site, ledger: Ledger, key: ReleaseKey, bill: Bill) -> Non
     """
     _require_budget(ledger, key, bill)
     try:
-        ledger.require_room(_request(key, bill))
+        ledger.require_room(request_of(key, bill))
     except AlreadyReleasedError:
         if not site.answers_twice:
             raise
@@ -117,7 +117,7 @@ def release(site: Site, key: ReleaseKey, bill: Bill, form: Callable[[Declaration
     with open_ledger(site) as ledger:
         _require_budget(ledger, key, bill)
         try:
-            reservation = ledger.reserve(_request(key, bill))
+            reservation = ledger.reserve(request_of(key, bill))
         except AlreadyReleasedError:
             if not site.answers_twice:
                 raise
@@ -130,16 +130,8 @@ def release(site: Site, key: ReleaseKey, bill: Bill, form: Callable[[Declaration
         return answer
 
 
-def _require_budget(ledger: Ledger, key: ReleaseKey, bill: Bill) -> None:
-    """Check the run's own budget, which is never above the cap; the ledger itself checks the cap."""
-    if bill.event is None or ledger.knows(key.run, key.message):
-        return
-    asked = ledger.history(bill.data_set, run_id=key.run).plus(bill.event)
-    if (epsilon := account_of(bill.account).epsilon(asked, bill.delta)) > bill.budget:
-        raise BudgetExhaustedError(f"Expected this run's epsilon={epsilon:.6g} <= {bill.budget:g} after this release.")
-
-
-def _request(key: ReleaseKey, bill: Bill) -> ReleaseRequest:
+def request_of(key: ReleaseKey, bill: Bill) -> ReleaseRequest:
+    """Return what the ledger is asked for: to book `bill` under `key`."""
     return ReleaseRequest(
         run_id=key.run,
         message_id=key.message,
@@ -150,6 +142,28 @@ def _request(key: ReleaseKey, bill: Bill) -> ReleaseRequest:
         cap=bill.cap,
         account=bill.account,
     )
+
+
+def bill_of(request: ReleaseRequest, budget: float) -> Bill:
+    """Return the bill that `request` books, for a run with `budget`."""
+    return Bill(
+        data_set=request.data_set,
+        mechanism=request.mechanism,
+        event=request.event,
+        delta=request.delta,
+        cap=request.cap,
+        budget=budget,
+        account=request.account,
+    )
+
+
+def _require_budget(ledger: Ledger, key: ReleaseKey, bill: Bill) -> None:
+    """Check the run's own budget, which is never above the cap; the ledger itself checks the cap."""
+    if bill.event is None or ledger.knows(key.run, key.message):
+        return
+    asked = ledger.history(bill.data_set, run_id=key.run).plus(bill.event)
+    if (epsilon := account_of(bill.account).epsilon(asked, bill.delta)) > bill.budget:
+        raise BudgetExhaustedError(f"Expected this run's epsilon={epsilon:.6g} <= {bill.budget:g} after this release.")
 
 
 def _declare(ledger: Ledger, bill: Bill, *, until: tuple[str, str] | None = None) -> Declaration | None:

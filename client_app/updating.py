@@ -1,4 +1,4 @@
-"""From the received model to this hospital's update: plain training or DP-SGD, then noise on the whole if asked."""
+"""From the received model to this hospital's update: its plan, plain training or DP-SGD, then noise on the whole."""
 
 from __future__ import annotations
 
@@ -6,19 +6,52 @@ import torch
 from torch import nn
 
 from client_app.device import pick_device
+from client_app.granting import require_mechanism
+from client_app.ledger import Ledger
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
-from client_app.protection import Protection
+from client_app.protection import Protection, plan_protection
 from client_app.rehearsal import rehearse
-from client_app.site import Site
+from client_app.releasing import Bill, read_histories, unprotected
+from client_app.site import ReleaseKey, Site
 from client_app.site_log import log_task
 from client_app.training import train_locally
-from federation.config import Configuration, PrivacyConfig
-from federation.datasets.image_set import Dataset
+from federation.config import Configuration, PrivacyConfig, TrainingConfig
+from federation.datasets.image_set import Dataset, ImageSet
 from federation.errors import SiteError, SiteErrorCode
 from federation.models import build_empty_model
 from federation.parameters import Parameters, is_finite, read_parameters, require_like, subtract, write_parameters
 from federation.records.tasks import TrainingTask
+
+
+def plan_update(
+    site: Site, ledger: Ledger, key: ReleaseKey, configuration: Configuration, plan: TrainingConfig, images: ImageSet
+) -> tuple[Bill, Protection | None]:
+    """Return what the update of the task of `key` will cost and how it is protected; None without a mechanism.
+
+    Raises:
+        SiteError: the policy does not allow the mechanism.
+        BudgetExhaustedError: the run's planned releases were made, or nothing is left to plan with.
+        PrivacyError: no noise is enough, or a formula does not hold for what was asked.
+        LedgerError: the ledger cannot be used.
+    """
+    privacy = configuration.privacy
+    if privacy.mechanism == "none":
+        require_mechanism(site.policy, "none")
+        return unprotected(site.data_set), None
+    before, during = read_histories(ledger, key, site.data_set)
+    protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
+    grant = protection.grant
+    bill = Bill(
+        data_set=site.data_set,
+        mechanism=protection.mechanism,
+        event=protection.event,
+        delta=grant.delta,
+        cap=grant.cap,
+        budget=grant.budget,
+        account=grant.account,
+    )
+    return bill, protection
 
 
 def compute_update(
@@ -68,20 +101,18 @@ def compute_update(
         raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
     update = subtract(read_parameters(model), task.parameters)
     if is_finite(update):
-        return update
+        return {name: value.contiguous() for name, value in update.items()}
     if protection is None:
         raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")
     log_task(site.state_dir, site.hospital_id, "diverged", model_version=task.model_version)
     return {name: torch.zeros_like(value) for name, value in update.items()}
 
 
-def protect(
-    update: Parameters, privacy: PrivacyConfig, protection: Protection | None, noise: NoiseSource
-) -> Parameters:
-    """Return what may leave of `update`: clipped and noised under "update-gaussian", else as it is."""
-    if protection is None or protection.mechanism.name != "update-gaussian":
+def protect(update: Parameters, privacy: PrivacyConfig, bill: Bill, noise: NoiseSource) -> Parameters:
+    """Return what may leave of `update`: clipped and noised as billed under "update-gaussian", else as it is."""
+    if bill.event is None or bill.mechanism.name != "update-gaussian":
         return update
-    return perturb_update(update, privacy=privacy, noise_multiplier=protection.noise_multiplier, noise=noise)
+    return perturb_update(update, privacy=privacy, noise_multiplier=bill.event.noise_multiplier, noise=noise)
 
 
 def load_model(configuration: Configuration, dataset: Dataset, parameters: Parameters) -> nn.Module:

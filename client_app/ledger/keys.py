@@ -36,23 +36,26 @@ def make_key(path: Path) -> bytes:
     return key
 
 
-def read_key(path: Path) -> bytes:
+def read_key(
+    path: Path, *, whose: str = "the ledger's key", remedy: str = "restore the newest backup of the key folder"
+) -> bytes:
     """Return the key at `path`.
+
+    Args:
+        path: where `make_key` wrote it.
+        whose: what it is called in an error.
+        remedy: what to do when it is missing or damaged.
 
     Raises:
         LedgerError: it is missing, of another length, or readable by others.
     """
     with explained(path):
         if not path.is_file():
-            raise LedgerError(
-                f"{path}: expected the ledger's key, found none: restore the newest backup of the key folder. Nothing "
-                "was released."
-            )
+            raise LedgerError(f"{path}: expected {whose}, found none: {remedy}. Nothing was released.")
         mode, key = path.stat().st_mode & 0o777, path.read_bytes()
     if len(key) != KEY_BYTES:
         raise LedgerError(
-            f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}: restore the newest backup of the key "
-            "folder. Nothing was released."
+            f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}: {remedy}. Nothing was released."
         )
     if mode & 0o077:
         raise LedgerError(f"{path}: expected nobody else to have access, found mode {mode:04o}: run chmod 600 on it.")

@@ -15,6 +15,7 @@ from client_app.noise.simulated import SimulatedNoise
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
 from client_app.protection import Protection, plan_protection
+from client_app.releasing import Bill, unprotected
 from client_app.site import SimulatedSite
 from client_app.training import train_locally
 from client_app.updating import compute_update, load_model, protect
@@ -63,6 +64,16 @@ def protection_of(settings: Configuration) -> Protection | None:
     return plan_protection(settings, settings.training, IMAGES, policy=None, before=History(), during=History())
 
 
+def bill_for(settings: Configuration) -> Bill:
+    protection = protection_of(settings)
+    if protection is None:
+        return unprotected("toy")
+    return Bill(
+        data_set="toy", mechanism=protection.mechanism, event=protection.event, delta=1e-5, cap=8.0, budget=8.0,
+        account="linear",
+    )  # fmt: skip
+
+
 def task_of(settings: Configuration) -> TrainingTask:
     start = read_parameters(build_model(settings.model, INFO, seed=0))
     return TrainingTask(parameters=start, model_version=0, plan=settings.training, seed=7)
@@ -107,7 +118,7 @@ def test_whole_update_is_clipped_and_noised_before_it_may_leave() -> None:
     settings = configuration("update-gaussian")
     update = update_of(settings, NoNoise())
 
-    released = protect(update, settings.privacy, protection_of(settings), SimulatedNoise(5))
+    released = protect(update, settings.privacy, bill_for(settings), SimulatedNoise(5))
 
     expected = perturb_update(update, privacy=settings.privacy, noise_multiplier=2.0, noise=SimulatedNoise(5))
     assert all(torch.equal(released[name], expected[name]) for name in expected)
@@ -119,7 +130,7 @@ def test_nothing_is_added_to_an_update_without_a_mechanism_or_after_dp_sgd(mecha
     settings = configuration(mechanism)
     update = {"weight": torch.full((3,), 100.0)}
 
-    assert protect(update, settings.privacy, protection_of(settings), NoNoise()) == update
+    assert protect(update, settings.privacy, bill_for(settings), NoNoise()) == update
 
 
 def diverging(value: float) -> Callable[..., None]:
