@@ -74,6 +74,7 @@ class RefusalCode(StrEnum):
     UNKNOWN_MESSAGE = "unknown-message"
     DUPLICATE_REPLY = "duplicate-reply"
     LATE_REPLY = "late-reply"
+    INTERRUPTED = "interrupted"
     SITE_ERROR = "site-error"
     NODE_LOST = "node-lost"
     DUPLICATE_HOSPITAL = "duplicate-hospital"

@@ -50,6 +50,45 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
     Raises:
         RefusalError: naming what was expected and found; checked in the order names, shapes, dtypes, values.
     """
+    require_structure(found, expected)
+    if not is_finite(found):
+        bad = [name for name, value in found.items() if not is_finite({name: value})]
+        raise RefusalError(RefusalCode.NON_FINITE, f"Expected finite values, found NaN or infinity in {bad[:5]}.")
+
+
+def finite_norm(parameters: Mapping[str, Tensor]) -> float:
+    """Return the L2 norm over all tensors, after one pass that also shows that every value is finite.
+
+    A sum of squares is finite only where every value is. Where it overflows in float32 although every value is finite,
+    a second pass in float64 gives the norm.
+
+    Raises:
+        RefusalError: a value is NaN or infinite.
+    """
+    squares = [_square(value) for value in parameters.values()]
+    if math.isfinite(total := math.fsum(squares) if all(map(math.isfinite, squares)) else math.inf):
+        return math.sqrt(total)
+    if bad := [name for name, value in parameters.items() if not is_finite({name: value})]:
+        raise RefusalError(RefusalCode.NON_FINITE, f"Expected finite values, found NaN or infinity in {bad[:5]}.")
+    return math.hypot(*(float(torch.linalg.vector_norm(value, dtype=torch.float64)) for value in parameters.values()))
+
+
+def _square(value: Tensor) -> float:
+    flat = value.reshape(-1)
+    return float(torch.dot(flat, flat))
+
+
+def inner_product(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> float:
+    """Return the sum over all values of the products of `left` and `right`."""
+    return math.fsum(float(torch.dot(value.reshape(-1), right[name].reshape(-1))) for name, value in left.items())
+
+
+def require_structure(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Check that `found` has the names, shapes and dtypes of `expected`, in that order.
+
+    Raises:
+        RefusalError: naming what was expected and found.
+    """
     if list(found) != list(expected):
         missing, extra = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
         raise RefusalError(
@@ -65,9 +104,6 @@ def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
             )
         if value.dtype != like.dtype:
             raise RefusalError(RefusalCode.WRONG_DTYPE, f"Expected {name} of {like.dtype}, found {value.dtype}.")
-    if not is_finite(found):
-        bad = [name for name, value in found.items() if not is_finite({name: value})]
-        raise RefusalError(RefusalCode.NON_FINITE, f"Expected finite values, found NaN or infinity in {bad[:5]}.")
 
 
 def digest(parameters: Mapping[str, Tensor]) -> str:
@@ -75,5 +111,5 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
     sha = hashlib.sha256()
     for name, value in parameters.items():
         sha.update(f"{name}|{tuple(value.shape)}|{value.dtype}|".encode())
-        sha.update(value.contiguous().numpy().tobytes())
+        sha.update(memoryview(value.contiguous().reshape(-1).view(torch.uint8).numpy()))
     return sha.hexdigest()

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from federation.accounting.events import SampledGaussianRelease
 from federation.errors import RefusalCode, RefusalError, SiteErrorCode
 from federation.metrics import Scores
-from federation.parameters import require_like
-from federation.records.answers import HospitalScores, ModelUpdate
+from federation.parameters import finite_norm, inner_product, require_structure
+from federation.records.answers import Discarded, HospitalScores, ModelUpdate, Readiness
+from federation.records.declarations import Declaration
 from server_app.aggregation.rule import Update
 from server_app.dispatch import Dispatch
 from server_app.roster import Member
@@ -18,7 +20,13 @@ _FLOWER_RAISED = 2
 _FLOWER_LIMIT = 100
 
 
-def admit_update(answer: ModelUpdate, dispatch: Dispatch, member: Member, like: Mapping[str, Tensor]) -> Update:
+def admit_update(
+    answer: ModelUpdate,
+    dispatch: Dispatch,
+    member: Member,
+    like: Mapping[str, Tensor],
+    direction: Mapping[str, Tensor] | None = None,
+) -> Update:
     """Return the update that `answer` carries.
 
     Args:
@@ -26,6 +34,7 @@ def admit_update(answer: ModelUpdate, dispatch: Dispatch, member: Member, like: 
         dispatch: the task it answers.
         member: the hospital that was asked.
         like: the global model's parameters, whose names, shapes and dtypes the update must have.
+        direction: the last step of the model, if the angle to it is wanted.
 
     Raises:
         RefusalError: with the code of the first check that fails.
@@ -35,13 +44,46 @@ def admit_update(answer: ModelUpdate, dispatch: Dispatch, member: Member, like: 
         raise RefusalError(
             RefusalCode.MALFORMED, f"Expected at most {member.enrolment.examples} images, found {answer.examples}."
         )
-    require_like(answer.update, like)
+    update = answer.update
+    require_structure(update, like)
+    norm = finite_norm(update)
     return Update(
+        number=dispatch.number,
         hospital_id=answer.hospital_id,
         base_version=answer.model_version,
         examples=answer.examples,
-        parameters=answer.update,
+        norm=norm,
+        noise_variance=declared_variance(answer.declaration),
+        cosine=0.0 if direction is None else _cosine(update, norm, direction),
+        load=lambda: update,
     )
+
+
+def require_readiness(answer: Readiness | Discarded, dispatch: Dispatch) -> None:
+    """Check that `answer` is about the task that it answers.
+
+    Raises:
+        RefusalError: it is not.
+    """
+    _require_answer_to(dispatch, answer.hospital_id, answer.model_version)
+
+
+def declared_variance(declaration: Declaration | None) -> float:
+    """Return the relative variance of the noise in an update: squared noise multiplier times noised steps; 0 without.
+
+    The clip norm, which is the same for all, and the learning rate do not count.
+    """
+    if declaration is None:
+        return 0.0
+    event = declaration.event
+    steps = event.steps if isinstance(event, SampledGaussianRelease) else 1
+    return steps * event.noise_multiplier**2
+
+
+def _cosine(update: Mapping[str, Tensor], norm: float, direction: Mapping[str, Tensor]) -> float:
+    """Return the cosine between the two; 0 where one of them has no length."""
+    length = finite_norm(direction)
+    return inner_product(update, direction) / (norm * length) if norm and length else 0.0
 
 
 def admit_scores(answer: HospitalScores, dispatch: Dispatch) -> Scores:

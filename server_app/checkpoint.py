@@ -21,7 +21,7 @@ from federation.errors import CheckpointError
 from federation.parameters import Parameters, digest
 from server_app.progress import Progress
 
-_FORMAT = "aegis-checkpoint-1"
+_FORMAT = "aegis-checkpoint-2"
 _STATE = "server-optimizer/"
 _MAY_CHANGE = frozenset(
     {
@@ -87,10 +87,25 @@ class CheckpointStore:
         }
         tensors = checkpoint.parameters | _prefixed(checkpoint.optimizer_state)
         metadata["digest"] = _digest_all(tensors, metadata)
-        path = self._folder / f"version-{checkpoint.progress.model_version:08d}.safetensors"
-        write_durably(path, safetensors.torch.save(tensors, metadata))
+        write_durably(self._path(checkpoint.progress.model_version), safetensors.torch.save(tensors, metadata))
+        self._forget_all_but(checkpoint.progress)
+
+    def load_version(self, version: int) -> Parameters:
+        """Return the parameters of `version`, which a task is based on that was open at the newest checkpoint.
+
+        Raises:
+            CheckpointError: they are not there, or damaged.
+        """
+        return self._load(self._path(version)).parameters
+
+    def _forget_all_but(self, progress: Progress) -> None:
+        """Delete all but the newest checkpoints and those of the versions that hospitals work on."""
+        needed = {self._path(task.version) for task in progress.in_flight}
+        if progress.evaluation:
+            needed.add(self._path(progress.evaluation.version))
         for old in self._paths()[: -self._configuration.run.keep_checkpoints]:
-            old.unlink()
+            if old not in needed:
+                old.unlink()
 
     def load_newest(self) -> Checkpoint:
         """Return the newest checkpoint.
@@ -101,15 +116,21 @@ class CheckpointStore:
         paths = self._paths()
         if not paths:
             raise CheckpointError(f"Expected a checkpoint in {self._folder}, found none: start without run.resume.")
-        parameters, state, metadata = _read(paths[-1])
+        return self._load(paths[-1])
+
+    def _load(self, path: Path) -> Checkpoint:
+        parameters, state, metadata = _read(path)
         found = _digest_all(parameters | _prefixed(state), metadata)
         if metadata.get("format") != _FORMAT or metadata.get("digest") != found:
             raise CheckpointError(
-                f"{paths[-1]} is damaged: content and digest differ. Delete it to resume from the one before."
+                f"{path} is damaged: content and digest differ. Delete it to resume from the one before."
             )
         changed = self._compare(json.loads(metadata["configuration"]))
         progress = Progress.model_validate_json(metadata["progress"])
         return Checkpoint(parameters=parameters, progress=progress, optimizer_state=state, changed=changed)
+
+    def _path(self, version: int) -> Path:
+        return self._folder / f"version-{version:08d}.safetensors"
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("version-*.safetensors"))

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from federation.errors import RefusalCode, RefusalError
 from federation.records.answers import (
+    Discarded,
     Enrolment,
     HospitalScores,
     ModelUpdate,
+    Readiness,
+    decode_discarded,
     decode_enrolment,
     decode_hospital_scores,
     decode_model_update,
+    decode_training_answer,
 )
 from federation.records.fields import Records
+from federation.records.tensors import payload_bytes
 from server_app.admission import refusal_of
 from server_app.clock import Clock
-from server_app.dispatch import Dispatch, InFlight
+from server_app.dispatch import TRAINING_KINDS, Dispatch, InFlight
 from server_app.grid_link import GridLink, Reply
 from server_app.journal import Journal
 from server_app.progress import Progress
 
-_Kind = TypeVar("_Kind", Enrolment, HospitalScores, ModelUpdate)
-Content = Enrolment | HospitalScores | ModelUpdate
+_Kind = TypeVar("_Kind", Discarded, Enrolment, HospitalScores, ModelUpdate)
+Content = Discarded | Enrolment | HospitalScores | ModelUpdate | Readiness
 Answer = tuple[Dispatch, Content | RefusalError]
 
 _DECODERS: Mapping[str, Callable[[Records], Content]] = {
     "query": decode_enrolment,
     "evaluate": decode_hospital_scores,
-    "train": decode_model_update,
+    "train": decode_training_answer,
+    "train.release": decode_model_update,
+    "train.discard": decode_discarded,
 }
 
 
 _QUERY_LIMIT_S = 300.0
+_SMALL_TALK_BYTES = 65536
 
 
 def expect(kind: type[_Kind], answer: Content | RefusalError) -> _Kind:
@@ -56,7 +66,8 @@ class Correspondence:
 
     Attributes:
         progress: counters of the run, kept up to date.
-        in_flight: the tasks that have not been answered.
+        in_flight: the tasks whose answers have not been read.
+        update_limit_bytes: the largest payload of an update; anything larger is refused unread.
     """
 
     def __init__(self, link: GridLink, clock: Clock, progress: Progress, journal: Journal) -> None:
@@ -65,10 +76,11 @@ class Correspondence:
         self._clock = clock
         self.progress = progress
         self._journal = journal
-        self._started = clock.now() - progress.elapsed_s
         self._wall_started = time.monotonic() - progress.wall_s
         self._bytes_before = (progress.bytes_up, progress.bytes_down)
         self.in_flight = InFlight()
+        self.update_limit_bytes = math.inf
+        self._unread: deque[Reply | tuple[Dispatch, RefusalError]] = deque()
 
     def now(self) -> float:
         """Return the engine's time in seconds."""
@@ -80,22 +92,44 @@ class Correspondence:
 
     def note_totals(self) -> None:
         """Write time and traffic so far into the progress."""
-        self.progress.elapsed_s = self._clock.now() - self._started
+        self.progress.elapsed_s = self._clock.now()
         self.progress.wall_s = time.monotonic() - self._wall_started
         self.progress.bytes_up = self._bytes_before[0] + self._link.bytes_up
         self.progress.bytes_down = self._bytes_before[1] + self._link.bytes_down
 
     def record(self, event: str, **fields: object) -> None:
         """Append one event to the journal."""
-        self._journal.record(event, self._clock.now() - self._started, **fields)
+        self._journal.record(event, self._clock.now(), **fields)
 
     def ask(
-        self, content: Records, *, node_id: int, kind: str, hospital_id: str = "", version: int = 0, split: str = ""
+        self,
+        content: Records,
+        *,
+        node_id: int,
+        kind: str,
+        hospital_id: str = "",
+        version: int = 0,
+        split: str = "",
+        number: int | None = None,
+        began_at: float | None = None,
     ) -> bool:
-        """Send one task and remember it; False when Flower does not know the node."""
+        """Send one task and remember it; False when Flower does not know the node.
+
+        Args:
+            content: what to send.
+            node_id: to whom.
+            kind: Flower's message type.
+            hospital_id: who is behind the node; empty where that is what is asked.
+            version: of the model that the task is about.
+            split: that an evaluation is about.
+            number: of the task, where it has one from before a restart or goes on with an earlier one.
+            began_at: when the first message of the task was sent, if this is not it.
+        """
         message_id = self._link.send(content, node_id, kind)
         if message_id is None:
             return False
+        if number is None and kind != "query":
+            self.progress.tasks = number = self.progress.tasks + 1
         self.in_flight.add(
             Dispatch(
                 message_id=message_id,
@@ -105,20 +139,23 @@ class Correspondence:
                 model_version=version,
                 sent_at=self._clock.now(),
                 split=split,
+                number=number or 0,
+                began_at=self._clock.now() if began_at is None else began_at,
             )
         )
         if hospital_id:
-            self.record("dispatch", task=kind, hospital=hospital_id, version=version)
+            self.record("dispatch", task=kind, hospital=hospital_id, version=version, number=number)
         return True
 
-    def collect(self, wait_s: float) -> list[Answer]:
-        """Return the answers that have arrived, waiting up to `wait_s` for one; stray replies are refused."""
-        pending = self.in_flight.message_ids
-        if not pending:
-            self._clock.wait(wait_s)
-            return []
-        answers = [self._settle(reply) for reply in self._link.receive(pending, wait_s)]
-        return [answer for answer in answers if answer is not None] + self._give_up()
+    def receive(self, wait_s: float) -> Answer | None:
+        """Return the next answer, waiting up to `wait_s` for one; None when none has come, or a stray one was refused.
+
+        One at a time: what has arrived beside it stays in flight until it is read, so that a checkpoint written in
+        between knows of it.
+        """
+        if not self._unread:
+            self._fetch(wait_s)
+        return self._settle(self._unread.popleft()) if self._unread else None
 
     def refuse(self, error: RefusalError, hospital_id: str | None) -> None:
         """Count and log one refusal."""
@@ -126,22 +163,45 @@ class Correspondence:
         self.record("refusal", hospital=hospital_id or None, reason=error.reason, detail=error.detail)
         self._journal.say("refused %s: %s", hospital_id or "an unknown sender", error)
 
-    def _give_up(self) -> list[Answer]:
-        """Return a refusal for every task that has waited too long: a lost message must not block its hospital."""
-        limit_s = self._link.give_up_s
-        limits_s = {"train": limit_s, "evaluate": limit_s, "query": min(limit_s, _QUERY_LIMIT_S)}
-        lost = self.in_flight.give_up(self._clock.now(), limits_s)
-        return [(d, RefusalError(RefusalCode.NODE_LOST, f"No answer within {limits_s[d.kind]:g} s.")) for d in lost]
+    def leave(self, hospital_id: str, node_id: int) -> None:
+        """Give up the tasks that `hospital_id` was sent on other nodes than `node_id`, where it is now."""
+        detail = f"The hospital has moved to node {node_id}."
+        self._note_lost(self.in_flight.leave(hospital_id, node_id), lambda _: detail)
 
-    def _settle(self, reply: Reply) -> Answer | None:
+    def _fetch(self, wait_s: float) -> None:
+        pending = self.in_flight.message_ids
+        if not pending:
+            self._clock.wait(wait_s)
+            return
+        replies = self._link.receive(pending, wait_s)
+        self._unread.extend(replies)
+        limit_s = self._link.give_up_s
+        limits_s = {kind: min(limit_s, _QUERY_LIMIT_S) if kind == "query" else limit_s for kind in _DECODERS}
+        answered = {reply.answered for reply in replies}
+        lost = self.in_flight.give_up(self._clock.now(), limits_s, answered)
+        self._note_lost(lost, lambda dispatch: f"No answer within {limits_s[dispatch.kind]:g} s.")
+
+    def _note_lost(self, lost: Iterable[Dispatch], explain: Callable[[Dispatch], str]) -> None:
+        """Queue a refusal for every task that is given up: a lost message must not block its hospital."""
+        self._unread.extend((item, RefusalError(RefusalCode.NODE_LOST, explain(item))) for item in lost)
+
+    def _settle(self, unread: Reply | tuple[Dispatch, RefusalError]) -> Answer | None:
+        if isinstance(unread, tuple):
+            return unread
         try:
-            dispatch = self.in_flight.settle(reply)
+            dispatch = self.in_flight.settle(unread)
         except RefusalError as error:
             self.refuse(error, None)
             return None
-        if reply.content is None:
-            return dispatch, refusal_of(reply.error_code)
+        if unread.content is None:
+            return dispatch, refusal_of(unread.error_code)
         try:
-            return dispatch, _DECODERS[dispatch.kind](reply.content)
+            self._require_size(unread.content, dispatch.kind)
+            return dispatch, _DECODERS[dispatch.kind](unread.content)
         except RefusalError as error:
             return dispatch, error
+
+    def _require_size(self, content: Records, kind: str) -> None:
+        limit = _SMALL_TALK_BYTES + (self.update_limit_bytes if kind in TRAINING_KINDS else 0)
+        if (size := payload_bytes(content)) > limit:
+            raise RefusalError(RefusalCode.TOO_LARGE, f"Expected at most {limit:.0f} bytes, found {size}.")

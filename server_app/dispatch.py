@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.errors import RefusalCode, RefusalError
 from server_app.grid_link import Reply
+from server_app.progress import OpenTask
+
+TRAINING_KINDS = ("train", "train.release")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +20,12 @@ class Dispatch:
         message_id: Flower's id of the message.
         node_id: the node it went to.
         hospital_id: the hospital behind the node; empty for a query to a node that has not enrolled yet.
-        kind: "train", "evaluate" or "query".
+        kind: "train", "train.release", "train.discard", "evaluate" or "query".
         model_version: version of the model that was sent.
         sent_at: the engine's time when it was sent, in seconds.
         split: what an evaluation is asked to score.
+        number: of the task in this run.
+        began_at: of a release or discard: when the training task before it was sent; else as `sent_at`.
     """
 
     message_id: str
@@ -30,6 +35,20 @@ class Dispatch:
     model_version: int
     sent_at: float
     split: str = ""
+    number: int = 0
+    began_at: float = 0.0
+
+    def as_open_task(self) -> OpenTask:
+        """Return what a checkpoint keeps of it."""
+        return OpenTask(
+            number=self.number,
+            hospital_id=self.hospital_id,
+            kind=self.kind,
+            version=self.model_version,
+            split=self.split,
+            sent_at=self.sent_at,
+            began_at=self.began_at,
+        )
 
 
 class InFlight:
@@ -63,16 +82,43 @@ class InFlight:
         """Hospitals with an open task, also when they have moved to another node since."""
         return frozenset(dispatch.hospital_id for dispatch in self._open.values())
 
-    def give_up(self, now: float, limits_s: Mapping[str, float]) -> list[Dispatch]:
-        """Close and return the tasks older than the limit of their kind; a later answer to one is a duplicate."""
-        old = [dispatch for dispatch in self._open.values() if now - dispatch.sent_at > limits_s[dispatch.kind]]
-        for dispatch in old:
-            self._answered.add(self._open.pop(dispatch.message_id).message_id)
-        return old
+    def give_up(self, now: float, limits_s: Mapping[str, float], answered: Collection[str]) -> list[Dispatch]:
+        """Close and return the tasks older than the limit of their kind; a later answer to one is a duplicate.
 
-    def count(self, kind: str) -> int:
-        """Return the number of open tasks of `kind`."""
-        return sum(dispatch.kind == kind for dispatch in self._open.values())
+        Args:
+            now: the engine's time.
+            limits_s: per kind.
+            answered: ids of messages whose answers have come and wait to be read.
+        """
+        return self._close(
+            dispatch
+            for dispatch in self._open.values()
+            if now - dispatch.sent_at > limits_s[dispatch.kind] and dispatch.message_id not in answered
+        )
+
+    def leave(self, hospital_id: str, node_id: int) -> list[Dispatch]:
+        """Close and return the tasks of `hospital_id` on nodes other than `node_id`, where it is now."""
+        return self._close(
+            dispatch
+            for dispatch in self._open.values()
+            if dispatch.hospital_id == hospital_id and dispatch.node_id != node_id
+        )
+
+    def _close(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+        closed = list(dispatches)
+        for dispatch in closed:
+            self._answered.add(self._open.pop(dispatch.message_id).message_id)
+        return closed
+
+    def count(self, *kinds: str) -> int:
+        """Return the number of open tasks of `kinds`."""
+        return sum(dispatch.kind in kinds for dispatch in self._open.values())
+
+    def sort(self, numbers: Sequence[int]) -> None:
+        """Put the tasks with these `numbers` first, in this order: the order in which answers are asked for."""
+        place = {number: index for index, number in enumerate(numbers)}
+        ordered = sorted(self._open.values(), key=lambda dispatch: place.get(dispatch.number, len(place)))
+        self._open = {dispatch.message_id: dispatch for dispatch in ordered}
 
     def add(self, dispatch: Dispatch) -> None:
         """Remember a task that was sent."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+
+import torch
 
 from federation.errors import RunFailedError
 from federation.parameters import Parameters, is_finite
 from federation.records.tensors import EncodedParameters, encode_parameters
 from server_app.aggregation.server_optimizer import Averaging, ServerOptimizer
 
+_SAFE_NORM = 1e37
+
 
 class GlobalModel:
-    """Parameters at a version; the encoded broadcast of a version is made once."""
+    """Parameters at a version; the encoded broadcast of a version is made once.
+
+    Attributes:
+        parameters: of the model.
+        optimizer_state: of the server optimizer at this version.
+        version: their number.
+        is_whole: whether the parameters are those of `version`; False after a step that did not finish.
+    """
 
     def __init__(
         self,
@@ -21,7 +33,7 @@ class GlobalModel:
         optimizer: ServerOptimizer | None = None,
         optimizer_state: Parameters | None = None,
     ) -> None:
-        """Take over `parameters` at `version`.
+        """Take over `parameters` at `version`; they are changed in place.
 
         Args:
             parameters: of the model.
@@ -33,6 +45,8 @@ class GlobalModel:
         self.parameters = parameters
         self.optimizer_state = self._optimizer.begin(parameters) if optimizer_state is None else optimizer_state
         self.version = version
+        self.is_whole = True
+        self._norm_bound = math.inf
         self._broadcast: EncodedParameters | None = None
 
     def broadcast(self) -> EncodedParameters:
@@ -41,19 +55,41 @@ class GlobalModel:
             self._broadcast = encode_parameters(self.parameters)
         return self._broadcast
 
-    def apply(self, updates: Sequence[Parameters], weights: Sequence[float]) -> None:
-        """Let the optimizer move the model by the weighted mean of `updates`, and go to the next version.
+    def apply(
+        self, updates: Sequence[Callable[[], Parameters]], coefficients: Sequence[float], *, norm: float = math.inf
+    ) -> None:
+        """Let the optimizer move the model by the sum of `coefficients` times `updates`, and go to the next version.
 
-        Updates are added in the order given, so that the same updates give the same bits in every engine.
+        Updates are loaded, added in place and let go of one after the other, in the order given: memory does not grow
+        with their number, and the same updates give the same bits in every engine.
+
+        Args:
+            updates: each returns one update, to be read only.
+            coefficients: one per update.
+            norm: that the sum has at most, if known: while the parameters cannot overflow by it, nothing is looked
+                through afterwards.
 
         Raises:
-            RunFailedError: the result is not finite; the model is left as it was.
+            RunFailedError: the result is not finite; the version is not made, and `is_whole` turns false.
         """
-        moved, state = self._optimizer.step(self.parameters, self.optimizer_state, updates, weights)
-        if not (is_finite(moved) and is_finite(state)):
+        self._broadcast, self.is_whole = None, False
+        bound = self._norm_bound + self._optimizer.reach(norm)
+        self._optimizer.step(self.parameters, self.optimizer_state, (load() for load in updates), coefficients)
+        if not bound < _SAFE_NORM:
+            bound = self._measure()
+        self._norm_bound = bound
+        self.version += 1
+        self.is_whole = True
+
+    def _measure(self) -> float:
+        """Return the norm of the parameters.
+
+        Raises:
+            RunFailedError: a value of them or of the optimizer's state is not finite.
+        """
+        if not (is_finite(self.parameters) and is_finite(self.optimizer_state)):
             raise RunFailedError(
                 f"Version {self.version + 1} is not finite: the run diverged. Lower training.learning-rate and resume."
             )
-        self.parameters, self.optimizer_state = moved, state
-        self.version += 1
-        self._broadcast = None
+        norms = [float(torch.linalg.vector_norm(value, dtype=torch.float64)) for value in self.parameters.values()]
+        return math.hypot(*norms)

@@ -12,6 +12,8 @@ from federation.records.fields import Records
 from federation.records.tensors import payload_bytes
 from server_app.clock import Clock
 
+_AT_ONCE = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -61,16 +63,27 @@ class GridLink:
         return ids[0]
 
     def receive(self, message_ids: Iterable[str], wait_s: float) -> list[Reply]:
-        """Return the answers to `message_ids` that have arrived, waiting up to `wait_s` for the first."""
+        """Return answers to `message_ids` that have arrived, waiting up to `wait_s` for the first.
+
+        Not all of them: Flower loads every message that it hands over, so a few at a time are asked for, in the order
+        given, and memory does not grow with the number of hospitals that answer at once.
+        """
         pending = list(message_ids)
         end = self._clock.now() + wait_s
         while True:
-            replies = list(self._grid.pull_messages(pending))
+            replies = self._pull(pending)
             if replies or self._clock.now() >= end:
                 break
             self._clock.wait(end - self._clock.now())
         self.bytes_up += sum(payload_bytes(reply.content) for reply in replies if reply.has_content())
         return [_read(reply) for reply in replies]
+
+    def _pull(self, pending: list[str]) -> list[Message]:
+        """Return the answers of the first few of `pending` of which any has one."""
+        for start in range(0, len(pending), _AT_ONCE):
+            if replies := list(self._grid.pull_messages(pending[start : start + _AT_ONCE])):
+                return replies
+        return []
 
 
 def _read(message: Message) -> Reply:

@@ -36,6 +36,10 @@ class Reach:
         nodes, names = self._mail.in_flight.busy_nodes, self._mail.in_flight.busy_hospitals
         return [name for name, node_id in self._reachable() if node_id not in nodes and name not in names]
 
+    def present(self) -> list[str]:
+        """Return the reachable hospitals, sorted by id."""
+        return [name for name, _ in self._reachable()]
+
     def require_somebody(self) -> None:
         """Check that the absence of all hospitals has not lasted too long.
 

@@ -48,8 +48,8 @@ class Registrar:
         end = self._mail.now() + self._settings.wait_s
         while not self._is_complete() and self._mail.now() < end:
             self.invite()
-            for dispatch, answer in self._mail.collect(_TICK_S):
-                self.settle(dispatch, answer)
+            if (received := self._mail.receive(_TICK_S)) is not None:
+                self.settle(*received)
         if len(self.roster) < self._settings.min_hospitals:
             raise RunFailedError(self._too_few())
 
@@ -98,6 +98,7 @@ class Registrar:
                 RefusalCode.DATA_MISMATCH, f"Expected data of {self._shape}, found {DataShape.of(enrolment)}."
             )
         self.roster.enrol(enrolment, node_id, self.connected)
+        self._mail.leave(enrolment.hospital_id, node_id)
         self._mail.progress.of(enrolment.hospital_id).examples = enrolment.examples
         self._last_change = self._mail.now()
         self._mail.record("enrol", hospital=enrolment.hospital_id, examples=enrolment.examples)

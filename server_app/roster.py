@@ -64,6 +64,10 @@ class Roster:
         """The nodes that speak for an enrolled hospital."""
         return frozenset(member.node_id for member in self._members.values())
 
+    def examples(self) -> dict[str, int]:
+        """Return the training images of every enrolled hospital, as it declared them."""
+        return {name: member.enrolment.examples for name, member in self.members.items()}
+
     def enrol(self, enrolment: Enrolment, node_id: int, connected: frozenset[int]) -> None:
         """Add a hospital, or move it to `node_id` when its former node is no longer connected.
 

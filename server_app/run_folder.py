@@ -32,6 +32,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def buffer(self) -> Path:
+        """Folder of the updates that wait to be applied."""
+        return self.path / "buffer"
+
+    @property
     def events(self) -> Path:
         """Event log, one JSON line per event."""
         return self.path / "events.jsonl"

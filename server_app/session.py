@@ -14,9 +14,11 @@ from federation.errors import (
     RunFailedError,
 )
 from federation.models import build_model
-from federation.parameters import read_parameters, require_like
-from server_app.aggregation.fedavg import FedAvg
+from federation.parameters import Parameters, read_parameters, require_like
+from server_app.aggregation.last_step import with_last_step
+from server_app.aggregation.rules import make_rule
 from server_app.aggregation.tail_averaging import with_tail_averaging
+from server_app.aggregation.weighing import Weighing
 from server_app.central_evaluation import CentralEvaluator
 from server_app.checkpoint import Checkpoint, CheckpointStore
 from server_app.clock import Clock
@@ -27,12 +29,14 @@ from server_app.global_model import GlobalModel
 from server_app.grid_link import GridLink
 from server_app.journal import Journal
 from server_app.mirror import LedgerMirror
+from server_app.parts import Parts
 from server_app.progress import Progress
 from server_app.registrar import Registrar
 from server_app.results import summarize, write_results
 from server_app.roster import DataShape, most_common_shape
 from server_app.run_folder import RunFolder
 from server_app.summary import RunStatus, Summary
+from server_app.update_buffer import make_buffer
 
 _NAMED = 12
 
@@ -93,6 +97,7 @@ class Session:
             self._progress = checkpoint.progress
             self._progress.resumed += 1
             self._progress.empty_rounds = 0
+            self._clock.set(self._progress.elapsed_s)
         return checkpoint
 
     def _federate(self, mail: Correspondence, journal: Journal, checkpoint: Checkpoint | None) -> None:
@@ -112,16 +117,20 @@ class Session:
         self._evaluation = EvaluationDesk(
             settings, mail=mail, roster=registrar.roster, journal=journal, central=evaluator, mirror=mirror
         )
-        Engine(
-            settings,
+        parts = Parts(
+            settings=settings,
+            clock=self._clock,
             mail=mail,
             registrar=registrar,
-            rule=FedAvg(settings.aggregation, seed=settings.run.seed, first_round=self._progress.rounds),
+            rule=make_rule(settings.aggregation, seed=settings.run.seed, first_round=self._progress.rounds),
+            weighing=Weighing(settings.aggregation, registrar.roster.examples),
+            buffer=make_buffer(self._clock, self._folder),
             model=self._model,
             store=self._store,
             evaluation=self._evaluation,
             mirror=mirror,
-        ).run()
+        )
+        Engine(parts).run()
 
     def _load_central_data(self, enrolled: int) -> tuple[DatasetInfo, ImageSet] | None:
         data, run = self._configuration.data, self._configuration.run
@@ -138,7 +147,8 @@ class Session:
         info = shape.as_info(self._configuration.data.name)
         network = build_model(self._configuration.model, info, seed=self._configuration.run.seed)
         parameters = read_parameters(network)
-        optimizer = with_tail_averaging(self._configuration.aggregation)
+        aggregation = self._configuration.aggregation
+        optimizer = with_last_step(aggregation, with_tail_averaging(aggregation))
         if checkpoint is None:
             return GlobalModel(parameters, version=0, optimizer=optimizer)
         require_like(checkpoint.parameters, parameters)
@@ -174,8 +184,17 @@ class Session:
     def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:
         mail.note_totals()
         mail.record("finish", status=status.value, reason=reason)
-        parameters = self._model.parameters if self._model else None
+        parameters = self._find_parameters()
         write_results(self._folder, self._summarize(status, reason), parameters)
+
+    def _find_parameters(self) -> Parameters | None:
+        """Return the newest whole version: the model's, or the last durable one after a step that failed."""
+        if self._model is None or self._model.is_whole:
+            return self._model.parameters if self._model else None
+        try:
+            return self._store.load_newest().parameters
+        except CheckpointError:
+            return None
 
     def _summarize(self, status: RunStatus, reason: str) -> Summary:
         return summarize(

@@ -33,7 +33,7 @@ class AggregationConfig(Table):
     max_lead: int = Field(
         0,
         ge=0,
-        description="Updates by which a hospital may be ahead of the one that has given the fewest, before it waits "
+        description="Updates by which a hospital may be ahead of the median hospital before it waits "
         "(a participation quota, not under `fedavg`); 0: any number.",
     )
     release: Literal["immediate", "two-phase"] = Field(

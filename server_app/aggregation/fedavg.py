@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from federation.config import AggregationConfig
 from federation.randomness import numpy_stream
-from server_app.aggregation.rule import NEVER, Update
+from server_app.aggregation.rule import NEVER, Situation, Update
 
 
 class FedAvg:
@@ -28,15 +28,24 @@ class FedAvg:
         self._collected: dict[str, Update] = {}
         self._deadline = NEVER
 
-    def choose(self, idle: Sequence[str], now: float) -> list[str]:
+    def choose(self, situation: Situation) -> list[str]:
         """Return the sample of a new round if none is open and any hospital is idle."""
-        if self._open or not idle:
+        if self._open or not situation.idle:
             return []
-        chosen = sample_hospitals(idle, self._settings, seed=self._seed, round_number=self._round)
+        given = [name for name in situation.idle if name not in self._collected]
+        chosen = sample_hospitals(given, self._settings, seed=self._seed, round_number=self._round) if given else []
         self._open = True
         self._outstanding = set(chosen)
-        self._deadline = now + self._settings.deadline_s if self._settings.deadline_s else NEVER
+        self._deadline = situation.now + self._settings.deadline_s if self._settings.deadline_s else NEVER
         return chosen
+
+    def expects(self, hospital_id: str) -> bool:
+        """Return whether `hospital_id` was sampled in the open round and has not answered yet."""
+        return hospital_id in self._outstanding
+
+    def completes(self, hospital_id: str) -> bool:
+        """Return whether `hospital_id` is the only one that has not answered."""
+        return self._outstanding == {hospital_id}
 
     def offer(self, update: Update) -> bool:
         """Accept `update` if its hospital was sampled in the open round and has not answered yet."""
@@ -46,9 +55,21 @@ class FedAvg:
         self._collected[update.hospital_id] = update
         return True
 
+    def restore(self, update: Update) -> None:
+        """Count `update` for the next round, for which its hospital is then not asked again."""
+        self._collected[update.hospital_id] = update
+
     def lose(self, hospital_id: str) -> None:
         """Stop waiting for `hospital_id`."""
         self._outstanding.discard(hospital_id)
+
+    def resend(self, hospital_id: str, version: int) -> None:
+        """Do nothing: whoever works across the end of a round is late."""
+
+    def close(self) -> None:
+        """Expect nobody any more."""
+        self._open = False
+        self._outstanding = set()
 
     def is_due(self, now: float) -> bool:
         """Return whether all sampled hospitals have answered or the deadline has passed."""

@@ -6,7 +6,8 @@ The mean of model updates is a descent direction, so any optimizer may take it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,22 +20,28 @@ _MOMENTUM, _SECOND_MOMENT = "momentum/", "second-moment/"
 
 
 class ServerOptimizer(Protocol):
-    """Goes from one version to the next. It keeps nothing itself: the state is handed in and out, and saved."""
+    """Goes from one version to the next. It keeps nothing itself: the state is handed in and changed, and saved."""
 
     def begin(self, parameters: Parameters) -> Parameters:
         """Return the state before the first step: named tensors, perhaps none."""
 
     def step(
-        self, parameters: Parameters, state: Parameters, updates: Sequence[Parameters], weights: Sequence[float]
-    ) -> tuple[Parameters, Parameters]:
-        """Return the next parameters and the next state; what is handed in is only read.
+        self, parameters: Parameters, state: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float]
+    ) -> None:
+        """Move `parameters` and `state` in place by the sum of `coefficients` times `updates`.
 
         Args:
-            parameters: of the current version.
-            state: what `begin` or the step before returned.
-            updates: parameters after local training minus parameters before, at least one; added in this order, so
-                that the same updates give the same bits in every engine.
-            weights: of the updates, above 0; only their ratio counts.
+            parameters: of the current version; of the next one afterwards.
+            state: what `begin` returned, as the steps before left it.
+            updates: parameters after local training minus parameters before, at least one; each is used up before the
+                next is asked for, and only read. Added in this order, so that the same ones give the same bits.
+            coefficients: one per update.
+        """
+
+    def reach(self, step_norm: float) -> float:
+        """Return how much the norm of the parameters can grow at most in a step whose sum has at most `step_norm`.
+
+        Infinite where that depends on the state.
         """
 
 
@@ -50,12 +57,15 @@ class Averaging:
         return {}
 
     def step(
-        self, parameters: Parameters, state: Parameters, updates: Sequence[Parameters], weights: Sequence[float]
-    ) -> tuple[Parameters, Parameters]:
-        """Return x + learning_rate * mean."""
-        moved = {name: value.clone() for name, value in parameters.items()}
-        _add_mean(moved, updates, weights, factor=self.learning_rate)
-        return moved, state
+        self, parameters: Parameters, state: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float]
+    ) -> None:
+        """Make x + learning_rate * mean of x; needs no memory beyond one update."""
+        del state
+        _add(parameters, updates, coefficients, factor=self.learning_rate)
+
+    def reach(self, step_norm: float) -> float:
+        """Return `step_norm` times the learning rate."""
+        return self.learning_rate * step_norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +80,18 @@ class Momentum:
         return {f"{_MOMENTUM}{name}": torch.zeros_like(value) for name, value in parameters.items()}
 
     def step(
-        self, parameters: Parameters, state: Parameters, updates: Sequence[Parameters], weights: Sequence[float]
-    ) -> tuple[Parameters, Parameters]:
-        """Return the next parameters and the next momentum."""
-        velocity = {name: state[f"{_MOMENTUM}{name}"] * self.momentum for name in parameters}
-        _add_mean(velocity, updates, weights)
-        moved = {name: value.add(velocity[name], alpha=self.learning_rate) for name, value in parameters.items()}
-        return moved, _prefixed(_MOMENTUM, velocity)
+        self, parameters: Parameters, state: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float]
+    ) -> None:
+        """Move the momentum, then the parameters by it."""
+        velocity = {name: state[f"{_MOMENTUM}{name}"].mul_(self.momentum) for name in parameters}
+        _add(velocity, updates, coefficients)
+        for name, value in parameters.items():
+            value.add_(velocity[name], alpha=self.learning_rate)
+
+    def reach(self, step_norm: float) -> float:
+        """Return infinity: the momentum decides."""
+        del step_norm
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +114,22 @@ class Adam:
         return _prefixed(_MOMENTUM, first) | _prefixed(_SECOND_MOMENT, second)
 
     def step(
-        self, parameters: Parameters, state: Parameters, updates: Sequence[Parameters], weights: Sequence[float]
-    ) -> tuple[Parameters, Parameters]:
-        """Return the next parameters and both next moments."""
+        self, parameters: Parameters, state: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float]
+    ) -> None:
+        """Move both moments, then the parameters."""
         mean = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        _add_mean(mean, updates, weights)
-        moved: Parameters = {}
-        first: Parameters = {}
-        second: Parameters = {}
+        _add(mean, updates, coefficients)
         for name, value in parameters.items():
             change = mean[name]
-            first[name] = state[f"{_MOMENTUM}{name}"].mul(self.momentum).add_(change, alpha=1 - self.momentum)
-            second[name] = state[f"{_SECOND_MOMENT}{name}"].mul(self.beta2)
-            second[name].addcmul_(change, change, value=1 - self.beta2)
-            moved[name] = value.addcdiv(
-                first[name], second[name].sqrt().add_(self.adaptivity), value=self.learning_rate
-            )
-        return moved, _prefixed(_MOMENTUM, first) | _prefixed(_SECOND_MOMENT, second)
+            first = state[f"{_MOMENTUM}{name}"].mul_(self.momentum).add_(change, alpha=1 - self.momentum)
+            second = state[f"{_SECOND_MOMENT}{name}"].mul_(self.beta2)
+            second.addcmul_(change, change, value=1 - self.beta2)
+            value.addcdiv_(first, second.sqrt().add_(self.adaptivity), value=self.learning_rate)
+
+    def reach(self, step_norm: float) -> float:
+        """Return infinity: the moments decide."""
+        del step_norm
+        return math.inf
 
 
 def make_server_optimizer(settings: AggregationConfig) -> ServerOptimizer:
@@ -132,14 +146,13 @@ def make_server_optimizer(settings: AggregationConfig) -> ServerOptimizer:
     )
 
 
-def _add_mean(
-    target: Parameters, updates: Sequence[Parameters], weights: Sequence[float], *, factor: float = 1.0
+def _add(
+    target: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float], *, factor: float = 1.0
 ) -> None:
-    """Add `factor` times the weighted mean of `updates` to `target` in place, one update after another."""
-    total = sum(weights)
-    for update, weight in zip(updates, weights, strict=True):
+    """Add `factor` times the weighted sum of `updates` to `target` in place, one update after another."""
+    for update, coefficient in zip(updates, coefficients, strict=True):
         for name, value in target.items():
-            value.add_(update[name], alpha=factor * (weight / total))
+            value.add_(update[name], alpha=factor * coefficient)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Parameters:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,19 +39,23 @@ class TailAveraging:
         return {_VERSION: torch.zeros(1), **sums, **_within(self.inner.begin(parameters))}
 
     def step(
-        self, parameters: Parameters, state: Parameters, updates: Sequence[Parameters], weights: Sequence[float]
-    ) -> tuple[Parameters, Parameters]:
-        """Return the next parameters, averaged if they are the last, and the next state."""
+        self, parameters: Parameters, state: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float]
+    ) -> None:
+        """Move the parameters and the state; the last version becomes the mean of the tail."""
         inner = {name.removeprefix(_INNER): value for name, value in state.items() if name.startswith(_INNER)}
-        moved, inner = self.inner.step(parameters, inner, updates, weights)
-        version = state[_VERSION] + 1
-        sums = {name: state[f"{_SUM}{name}"] for name in moved}
-        if int(version) > self.rounds - self.length:
-            sums = {name: total + moved[name] for name, total in sums.items()}
-        if int(version) == self.rounds:
-            moved = {name: total / self.length for name, total in sums.items()}
-        kept = {f"{_SUM}{name}": total for name, total in sums.items()}
-        return moved, {_VERSION: version, **kept, **_within(inner)}
+        self.inner.step(parameters, inner, updates, coefficients)
+        version = int(state[_VERSION].add_(1))
+        if version > self.rounds - self.length:
+            for name, value in parameters.items():
+                state[f"{_SUM}{name}"].add_(value)
+        if version == self.rounds:
+            for name, value in parameters.items():
+                torch.div(state[f"{_SUM}{name}"], self.length, out=value)
+
+    def reach(self, step_norm: float) -> float:
+        """Return infinity: the sums decide."""
+        del step_norm
+        return math.inf
 
 
 def with_tail_averaging(settings: AggregationConfig) -> ServerOptimizer:

@@ -21,8 +21,8 @@ class SiteTiming:
     bytes_per_s: float = math.inf
 
     def compute_s(self, message_type: str) -> float:
-        """Return the virtual seconds of a task of `message_type`; a query costs nothing."""
-        return {"train": self.train_s, "evaluate": self.evaluate_s}.get(message_type.partition(".")[0], 0.0)
+        """Return the virtual seconds of a task of `message_type`; a query, a release and a discard cost nothing."""
+        return {"train": self.train_s, "evaluate": self.evaluate_s}.get(message_type, 0.0)
 
     def transfer_s(self, size_bytes: int) -> float:
         """Return the virtual seconds for moving `size_bytes`."""

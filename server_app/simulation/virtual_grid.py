@@ -44,6 +44,7 @@ class VirtualClock:
     """Virtual seconds; waiting advances to the next event."""
 
     engine = "virtual"
+    replays = True
 
     def __init__(self) -> None:
         """Start at zero with no events."""
@@ -54,6 +55,10 @@ class VirtualClock:
     def now(self) -> float:
         """Return the virtual time in seconds."""
         return self._now
+
+    def set(self, now: float) -> None:
+        """Go to `now`, whatever is scheduled; what that makes late happens at the next wait."""
+        self._now = now
 
     def schedule(self, delay_s: float, event: Callable[[], bool]) -> None:
         """Run `event` in `delay_s` virtual seconds; it returns whether a waiter should wake."""
@@ -77,7 +82,7 @@ class VirtualClock:
 
     def _happen(self, moment: float) -> bool:
         """Advance to `moment` and let all its events happen; return whether any wakes the waiter."""
-        self._now = moment
+        self._now = max(self._now, moment)
         wake = False
         while self._events and self._events[0][0] == moment:
             wake |= heapq.heappop(self._events)[2]()

@@ -1,0 +1,111 @@
+"""What all asynchronous rules share: hospitals are asked again as they become free, and nobody waits for the slowest.
+
+A hospital works on each version once at most. One that failed rests until the next version, so that a broken hospital
+neither spins nor holds anybody up. Read next: `fedasync`, `buffered`, `semi_synchronous`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from federation.config import AggregationConfig
+from federation.randomness import numpy_stream
+from server_app.aggregation.rule import NEVER, Situation, Update
+
+
+class Arrivals:
+    """Chooses free hospitals and collects updates in order of arrival; when they are due is left to a subclass."""
+
+    def __init__(self, settings: AggregationConfig, *, seed: int) -> None:
+        """Build the rule.
+
+        Args:
+            settings: how many may work at one time, and how far one may be ahead.
+            seed: of the draw among free hospitals where not all may work.
+        """
+        self._settings = settings
+        self._seed = seed
+        self._asked: dict[str, int] = {}
+        self._outstanding: set[str] = set()
+        self._resting: set[str] = set()
+        self._collected: list[Update] = []
+        self._starved = False
+
+    def choose(self, situation: Situation) -> list[str]:
+        """Return the free hospitals that have not worked on this version yet, as many as may work at one time."""
+        eligible = [name for name in situation.idle if self._may_work(name, situation)]
+        chosen = self._draw(eligible, situation)
+        self._asked |= dict.fromkeys(chosen, situation.version)
+        self._outstanding |= set(chosen)
+        waiting = bool(self._collected or self._resting)
+        self._starved = waiting and not self._outstanding and not situation.at_work
+        return chosen
+
+    def expects(self, hospital_id: str) -> bool:
+        """Return whether `hospital_id` has been asked and has not answered."""
+        return hospital_id in self._outstanding
+
+    def completes(self, hospital_id: str) -> bool:
+        """Return False: nothing says when updates are taken."""
+        del hospital_id
+        return False
+
+    def offer(self, update: Update) -> bool:
+        """Accept `update` if its hospital was asked, however old it is."""
+        if update.hospital_id not in self._outstanding:
+            return False
+        self._outstanding.discard(update.hospital_id)
+        self._collected.append(update)
+        return True
+
+    def restore(self, update: Update) -> None:
+        """Put `update` back to where it waited."""
+        self._asked[update.hospital_id] = update.base_version
+        self._collected.append(update)
+
+    def lose(self, hospital_id: str) -> None:
+        """Stop waiting for `hospital_id`, and let it rest until the next version."""
+        self._outstanding.discard(hospital_id)
+        self._resting.add(hospital_id)
+
+    def resend(self, hospital_id: str, version: int) -> None:
+        """Expect the update of `hospital_id`, which has been at work on `version`."""
+        self._asked[hospital_id] = version
+        self._outstanding.add(hospital_id)
+
+    def close(self) -> None:
+        """Expect nobody any more."""
+        self._outstanding.clear()
+
+    def is_due(self, now: float) -> bool:
+        """Return whether nobody is at work or can be asked before the next version."""
+        del now
+        return self._starved
+
+    def next_deadline(self) -> float:
+        """Return `NEVER`."""
+        return NEVER
+
+    def take(self) -> list[Update]:
+        """Return the collected updates in order of arrival and start over."""
+        updates, self._collected = self._collected, []
+        self._resting.clear()
+        self._starved = False
+        return updates
+
+    def _may_work(self, name: str, situation: Situation) -> bool:
+        """Return whether `name` neither rests, nor has worked on this version, nor is too far ahead of the others."""
+        if name in self._resting or self._asked.get(name) == situation.version:
+            return False
+        lead = self._settings.max_lead
+        return not lead or situation.given.get(name, 0) - statistics.median(situation.given.values()) < lead
+
+    def _draw(self, eligible: Sequence[str], situation: Situation) -> list[str]:
+        settings, there = self._settings, max(len(situation.given), 1)
+        most = settings.sample_count or max(1, round(settings.sample_fraction * there))
+        room = max(0, most - len(self._outstanding))
+        if len(eligible) <= room:
+            return list(eligible)
+        stream = numpy_stream(self._seed, "sampling", situation.tasks)
+        return sorted(stream.choice(list(eligible), size=room, replace=False).tolist())

@@ -1,0 +1,27 @@
+"""FedBuff: collect K updates as they arrive, then make a version (arXiv 2106.06639, algorithm 1).
+
+Deviation: a hospital works on each version once at most, where the paper samples anybody free; and who finishes last
+before the K-th arrives is not lost, but the first of the next buffer, as there.
+"""
+
+from __future__ import annotations
+
+from federation.config import AggregationConfig
+from server_app.aggregation.arrivals import Arrivals
+
+
+class Buffered(Arrivals):
+    """Updates are due as soon as `size` have arrived, or when no more can come."""
+
+    def __init__(self, settings: AggregationConfig, *, seed: int, size: int) -> None:
+        """Build the rule with a buffer of `size` updates."""
+        super().__init__(settings, seed=seed)
+        self._size = size
+
+    def completes(self, hospital_id: str) -> bool:
+        """Return whether an update of `hospital_id` fills the buffer."""
+        return self.expects(hospital_id) and len(self._collected) + 1 >= self._size
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the buffer is full, or no more can come before the next version."""
+        return len(self._collected) >= self._size or super().is_due(now)
