@@ -179,6 +179,7 @@ def test_norm_below_the_median_is_never_an_anomaly(norms: list[float], threshold
         pytest.param(1e9, [1.0] * 7, 3.5, id="fewer than eight norms"),
         pytest.param(1e9, [], 3.5, id="no norms"),
         pytest.param(1e9, ONE_TO_TEN, 0.0, id="turned off"),
+        pytest.param(math.inf, ONE_TO_TEN, 0.0, id="turned off, whatever the norm"),
         pytest.param(1.0, [0.0] * 20, 3.5, id="nothing has moved yet"),
         pytest.param(math.nextafter(2.0, 3.0), [2.0] * 20, 3.5, id="last bit of identical norms"),
         pytest.param(2.0 * 1.10, [2.0] * 20, 3.5, id="a tenth above identical norms"),
