@@ -111,5 +111,5 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
     sha = hashlib.sha256()
     for name, value in parameters.items():
         sha.update(f"{name}|{tuple(value.shape)}|{value.dtype}|".encode())
-        sha.update(memoryview(value.contiguous().reshape(-1).view(torch.uint8).numpy()))
+        sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()

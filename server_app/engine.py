@@ -106,6 +106,7 @@ class Engine:
         for name in self._rule.choose(situation):
             if not self._send_training(name):
                 self._intake.lose(name, RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."))
+        self._model.forget_broadcast()
 
     def _send_training(self, name: str) -> bool:
         version = self._model.version
@@ -148,7 +149,9 @@ class Engine:
         coefficients = self._parts.weighing.coefficients(weights)
         base = self._model.version
         length = math.fsum(c * update.norm for c, update in zip(coefficients, updates, strict=True))
-        self._model.apply([update.load for update in updates], coefficients, norm=length)
+        steps, updates = [update.load for update in updates], [update.without_tensors() for update in updates]
+        self._model.apply(steps, coefficients, norm=length)
+        del steps
         for update, coefficient in zip(updates, coefficients, strict=True):
             self._progress.apply(update.hospital_id, base - update.base_version, coefficient)
         self._progress.model_version = version = self._model.version

@@ -16,7 +16,7 @@ _SAFE_NORM = 1e37
 
 
 class GlobalModel:
-    """Parameters at a version; the encoded broadcast of a version is made once.
+    """Parameters at a version; the encoded broadcast is made once for all who are asked at a time.
 
     Attributes:
         parameters: of the model.
@@ -54,6 +54,10 @@ class GlobalModel:
         if self._broadcast is None:
             self._broadcast = encode_parameters(self.parameters)
         return self._broadcast
+
+    def forget_broadcast(self) -> None:
+        """Let go of the encoded parameters, which take the memory of one more model until then."""
+        self._broadcast = None
 
     def apply(
         self, updates: Sequence[Callable[[], Parameters]], coefficients: Sequence[float], *, norm: float = math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from federation.parameters import Parameters
@@ -35,6 +35,10 @@ class Update:
     noise_variance: float = 0.0
     cosine: float = 0.0
     load: Callable[[], Parameters] = field(repr=False, compare=False)
+
+    def without_tensors(self) -> Update:
+        """Return what is known of the update beside its tensors, so that nothing holds them any longer."""
+        return replace(self, load=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
