@@ -129,9 +129,9 @@ class AggregationConfig(Table):
     @field_validator("shifts")
     @classmethod
     def _be_shifts(cls, shifts: str) -> str:
-        for part in shifts.split(","):
-            if part.strip():
-                _parse_shift(part)
+        names = [_parse_shift(part)[0] for part in shifts.split(",") if part.strip()]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"Expected one shift per hospital, found several of {', '.join(twice)}.")
         return shifts
 
     @model_validator(mode="after")

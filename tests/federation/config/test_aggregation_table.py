@@ -143,6 +143,10 @@ def test_shift_that_is_none_is_refused_and_named(part: str) -> None:
     )
 
 
+def test_two_shifts_of_one_hospital_are_refused() -> None:
+    assert "found several of a" in problem_of(shifts="a=0.1,b=0.2,a=0.3")
+
+
 def test_shifts_are_read_with_or_without_blanks() -> None:
     assert accepted(shifts=" north = 0.25 ,east=1, ").shift_by_hospital == {"north": 0.25, "east": 1.0}
     assert accepted().shift_by_hospital == {}
