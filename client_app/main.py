@@ -100,7 +100,14 @@ def release_kept(message: Message, context: Context) -> RecordDict:
 @app.train("discard")
 @guarded
 def discard_kept(message: Message, context: Context) -> RecordDict:
-    """Delete the update that is kept for this decision; it was never released, so it costs nothing."""
+    """Delete the update that is kept for this decision, and answer that it is gone.
+
+    Guarantee: bounded quantity, what the server has of a discarded update: that the hospital trained it, from which
+        version, and when it was done. No release is booked for it; a release of it that a crash broke off before stays
+        booked. Neighbouring relation and unit: any; nothing that it has depends on what the images show.
+    Not guaranteed: that the time training took tells nothing: it grows with the number of images, which is told anyway,
+        and whatever else slows a machine. That without a mechanism training which diverges is not told as such.
+    """
     version = decode_decision(message.content).model_version
     site = identify_site(context, parse_configuration(context.run_config))
     run = site.release_key(context, message, f"train-{version}").run

@@ -101,7 +101,7 @@ def compute_update(
         raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
     update = subtract(read_parameters(model), task.parameters)
     if is_finite(update):
-        return {name: value.contiguous() for name, value in update.items()}
+        return update
     if protection is None:
         raise SiteError(SiteErrorCode.NON_FINITE_UPDATE, "Local training produced NaN or infinite parameters.")
     log_task(site.state_dir, site.hospital_id, "diverged", model_version=task.model_version)

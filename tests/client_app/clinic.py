@@ -16,7 +16,7 @@ from federation.datasets.image_set import Dataset
 from federation.datasets.sites import load_own_folder
 from federation.models import build_model
 from federation.parameters import Parameters, read_parameters
-from federation.records.tasks import encode_evaluation_task, encode_training_task
+from federation.records.tasks import encode_decision, encode_evaluation_task, encode_training_task
 from federation.records.tensors import encode_parameters
 from tests.client_app.calls import deployed_node, flat_configuration, make_context, make_message, save_own_images
 
@@ -54,12 +54,24 @@ class Clinic:
         return read_parameters(build_model(self.configuration.model, self.data.info, seed=0))
 
     def train(
-        self, message_id: str = "m1", *, run_id: int = 1, parameters: Parameters | None = None, **plan: Any
+        self,
+        message_id: str = "m1",
+        *,
+        version: int = 0,
+        run_id: int = 1,
+        parameters: Parameters | None = None,
+        **plan: Any,
     ) -> Message:
         settings = TrainingConfig(**{"device": "cpu", "batch_size": 20, **plan})
         arrays = encode_parameters(parameters or self.build())
-        content = encode_training_task(arrays, model_version=0, plan=settings, seed=7, run="run")
+        content = encode_training_task(arrays, model_version=version, plan=settings, seed=7, run="run")
         return app(make_message(content, "train", message_id=message_id), self.context(run_id))
+
+    def decide(self, message_type: str, version: int = 0, *, run_id: int = 1, message_id: str = "d1") -> Message:
+        """Ask for a decision, `RELEASE` or `DISCARD`, on what was trained from `version`."""
+        return app(
+            make_message(encode_decision(version, "run"), message_type, message_id=message_id), self.context(run_id)
+        )
 
     def evaluate(
         self, message_id: str = "e1", split: str = "validation", *, parameters: Parameters | None = None
@@ -88,6 +100,11 @@ class Clinic:
             return []
         with closing(sqlite3.connect(self.ledger)) as database:
             return [kind for (kind,) in database.execute("SELECT kind FROM rows ORDER BY seq")]
+
+    @property
+    def slot(self) -> Path:
+        """Where the hospital keeps a result under two-phase release."""
+        return self.folder / "state" / "pending" / "north.pending"
 
     def log(self) -> str:
         path = self.folder / "state" / "north.log"

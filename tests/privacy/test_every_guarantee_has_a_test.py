@@ -16,6 +16,7 @@ _DP_SGD = "tests/privacy/test_dp_sgd_guarantees.py"
 _LEDGER = "tests/privacy/test_ledger_guarantees.py"
 _NOISE = "tests/privacy/test_noise_guarantees.py"
 _UPDATES = "tests/privacy/test_perturbation_guarantees.py"
+_PENDING = "tests/privacy/test_pending_guarantees.py"
 _RELEASES = "tests/privacy/test_release_guarantees.py"
 _ANSWERS = "tests/privacy/test_what_leaves_a_hospital.py"
 _ASSIGNMENT = "tests/federation/partitioning/test_assignment.py"
@@ -41,8 +42,12 @@ COVERED = {
     "client_app.ledger.verification.audit_rows": (
         f"{_LEDGER}::test_any_changed_byte_of_any_row_keeps_the_ledger_from_being_opened"
     ),
+    "client_app.main.discard_kept": (
+        f"{_PENDING}::test_readiness_and_discard_are_the_same_bytes_whatever_the_images_are"
+    ),
     "client_app.noise.cryptographic.CryptographicNoise": f"{_NOISE}::test_no_noise_repeats_after_fork_or_restart",
     "client_app.noise.keystream.Keystream": f"{_NOISE}::test_no_block_of_the_keystream_repeats_after_forks",
+    "client_app.pending.PendingStore": f"{_PENDING}::test_kept_result_is_loaded_bit_for_bit_or_not_at_all",
     "client_app.perturbation.clipping.clip_jointly": (
         "tests/client_app/perturbation/test_clipping.py"
         "::test_clipped_norm_never_exceeds_the_bound_and_the_direction_stays"
