@@ -111,5 +111,6 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
     sha = hashlib.sha256()
     for name, value in parameters.items():
         sha.update(f"{name}|{tuple(value.shape)}|{value.dtype}|".encode())
-        sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        if value.numel():
+            sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()

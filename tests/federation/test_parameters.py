@@ -170,3 +170,9 @@ def test_digest_does_not_depend_on_the_layout_in_memory() -> None:
     image = torch.arange(24.0).reshape(1, 2, 3, 4)
 
     assert digest({"a": image.to(memory_format=torch.channels_last)}) == digest({"a": image})
+
+
+def test_digest_of_a_tensor_without_values_is_that_of_its_name_and_shape() -> None:
+    expected = hashlib.sha256(b"a|(0, 3)|torch.float32|").hexdigest()
+
+    assert digest({"a": torch.from_numpy(np.empty((0, 3), "float32"))}) == expected
