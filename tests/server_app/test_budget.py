@@ -19,6 +19,7 @@ from federation.models import build_model
 from federation.parameters import digest, read_parameters
 from federation.records.answers import HospitalScores, ModelUpdate, encode_hospital_scores
 from server_app.engine import Engine
+from server_app.intake import Intake
 from server_app.mirror import LedgerMirror
 from server_app.progress import Progress
 from server_app.simulation.run import simulate
@@ -284,7 +285,7 @@ def without_declaration(answer: HospitalScores) -> RecordDict:
 
 POINTS = [
     (owner, name, call, after)
-    for owner, name in [(Engine, "_apply"), (Engine, "_on_update"), (Engine, "_record_application")]
+    for owner, name in [(Engine, "_apply"), (Intake, "settle"), (Engine, "_record_application")]
     for call in (2, 4)
     for after in (False, True)
 ]

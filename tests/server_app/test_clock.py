@@ -25,10 +25,25 @@ def test_clock_of_any_other_grid_is_the_wall_clock() -> None:
     assert clock_of(object()).engine == "flower"
 
 
-def test_wall_clock_reads_the_monotonic_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_app.clock.time.monotonic", lambda: 12.5)
+def test_wall_clock_counts_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1000.0, 1012.5])
+    monkeypatch.setattr("server_app.clock.time.monotonic", lambda: next(times))
 
     assert WallClock().now() == 12.5
+
+
+def test_wall_clock_of_a_resumed_run_leaves_out_the_time_between_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1000.0, 1003.0, 1004.5])
+    monkeypatch.setattr("server_app.clock.time.monotonic", lambda: next(times))
+    clock = WallClock()
+
+    clock.set(500.0)
+
+    assert clock.now() == 501.5
+
+
+def test_only_hospitals_of_a_virtual_clock_begin_again_with_the_server() -> None:
+    assert (VirtualClock().replays, WallClock().replays) == (True, False)
 
 
 @pytest.mark.parametrize(("at_most_s", "nap_s"), [(10.0, 0.1), (0.1, 0.1), (0.03, 0.03), (0.0, 0.0), (-5.0, 0.0)])

@@ -253,8 +253,10 @@ def test_every_update_is_logged_with_its_factors(tmp_path: Path) -> None:
     run(tmp_path, Hospitals(), 2, aggregation__rounds=1)
 
     (applied,) = events(tmp_path, "apply")
+    ones = dict.fromkeys(("staleness", "noise", "shift", "anomaly", "direction", "balance"), 1.0)
     assert applied["updates"][0] == {
-        "hospital": "hospital-000", "staleness": 0, "examples": 10, "size_factor": 10.0, "weight": 0.5,
+        "hospital": "hospital-000", "number": applied["updates"][0]["number"], "staleness": 0, "examples": 10,
+        "factors": {"size": 10.0, **ones}, "weight": 0.5,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from federation.errors import CheckpointError, ConfigurationError, RunFailedErro
 from federation.parameters import digest
 from server_app import checkpoint as checkpoint_module
 from server_app.engine import Engine
+from server_app.intake import Intake
 from server_app.simulation.run import simulate
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
@@ -35,7 +36,7 @@ POINTS = [
     for owner, name in [
         (Engine, "_apply"),
         (Engine, "_send_training"),
-        (Engine, "_on_update"),
+        (Intake, "settle"),
         (Engine, "_record_application"),
         (checkpoint_module, "write_durably"),
         (checkpoint_module.CheckpointStore, "save"),
@@ -208,7 +209,7 @@ def test_event_log_goes_on_after_a_resume(tmp_path: Path) -> None:
     ("owner", "name", "call", "after"),
     [
         (Engine, "_send_training", 5, True),
-        (Engine, "_on_update", 3, False),
+        (Intake, "settle", 3, False),
         (checkpoint_module, "write_durably", 3, False),
         (checkpoint_module, "write_durably", 4, True),
         (Engine, "_record_application", 2, True),

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from federation.config import AggregationConfig
 from server_app.aggregation.fedavg import FedAvg, sample_hospitals
-from server_app.aggregation.rule import NEVER, Update
+from server_app.aggregation.rule import NEVER, Situation, Update
 
 # The value that chi-square with 9 degrees of freedom exceeds once in a hundred thousand times.
 CHI_SQUARE_9_LIMIT = 39.3
@@ -25,11 +25,15 @@ def hospitals(count: int) -> list[str]:
 
 
 def update_of(name: str, version: int = 0) -> Update:
-    return Update(hospital_id=name, base_version=version, examples=1, parameters={"w": torch.zeros(1)})
+    return Update(number=1, hospital_id=name, base_version=version, examples=1, load=lambda: {"w": torch.zeros(1)})
 
 
 def rule_with(seed: int = 0, first_round: int = 0, **settings: Any) -> FedAvg:
     return FedAvg(AggregationConfig(**settings), seed=seed, first_round=first_round)
+
+
+def choose(fedavg: FedAvg, idle: list[str], now: float) -> list[str]:
+    return fedavg.choose(Situation(now=now, version=0, idle=idle))
 
 
 def sample(names: list[str], *, seed: int = 0, round_number: int = 0, **settings: Any) -> list[str]:
@@ -107,34 +111,34 @@ def test_resumed_rule_samples_as_the_unbroken_one() -> None:
     unbroken, resumed = rule_with(sample_count=3), rule_with(sample_count=3, first_round=2)
     names = hospitals(12)
     for _ in range(2):
-        for name in unbroken.choose(names, 0.0):
+        for name in choose(unbroken, names, 0.0):
             unbroken.lose(name)
         unbroken.take()
 
-    assert unbroken.choose(names, 0.0) == resumed.choose(names, 0.0)
+    assert choose(unbroken, names, 0.0) == choose(resumed, names, 0.0)
 
 
 def test_open_round_asks_nobody_else() -> None:
     fedavg = rule_with()
 
-    assert fedavg.choose(hospitals(2), 0.0) == hospitals(2)
-    assert fedavg.choose(hospitals(5), 1.0) == []
+    assert choose(fedavg, hospitals(2), 0.0) == hospitals(2)
+    assert choose(fedavg, hospitals(5), 1.0) == []
 
 
 def test_round_does_not_open_while_nobody_is_idle() -> None:
     fedavg = rule_with(deadline_s=5.0)
 
-    assert fedavg.choose([], 0.0) == []
+    assert choose(fedavg, [], 0.0) == []
     assert not fedavg.is_due(100.0)
     assert fedavg.next_deadline() == NEVER
-    assert fedavg.choose(hospitals(1), 100.0) == hospitals(1)
+    assert choose(fedavg, hospitals(1), 100.0) == hospitals(1)
     assert fedavg.next_deadline() == 105.0
 
 
 def test_without_a_deadline_the_rule_waits_for_ever() -> None:
     fedavg = rule_with()
 
-    fedavg.choose(hospitals(1), 0.0)
+    choose(fedavg, hospitals(1), 0.0)
 
     assert fedavg.next_deadline() == NEVER
     assert not fedavg.is_due(1e300)
@@ -143,7 +147,7 @@ def test_without_a_deadline_the_rule_waits_for_ever() -> None:
 def test_round_is_due_at_its_deadline_and_not_before() -> None:
     fedavg = rule_with(deadline_s=5.0)
 
-    fedavg.choose(hospitals(2), 10.0)
+    choose(fedavg, hospitals(2), 10.0)
 
     assert fedavg.next_deadline() == 15.0
     assert not fedavg.is_due(14.999)
@@ -152,7 +156,7 @@ def test_round_is_due_at_its_deadline_and_not_before() -> None:
 
 def test_second_update_of_a_hospital_in_one_round_is_turned_away() -> None:
     fedavg = rule_with()
-    first, _ = fedavg.choose(hospitals(2), 0.0)
+    first, _ = choose(fedavg, hospitals(2), 0.0)
     update = update_of(first)
 
     assert fedavg.offer(update)
@@ -162,7 +166,7 @@ def test_second_update_of_a_hospital_in_one_round_is_turned_away() -> None:
 
 def test_update_of_a_hospital_that_was_not_asked_is_turned_away() -> None:
     fedavg = rule_with()
-    fedavg.choose(hospitals(2), 0.0)
+    choose(fedavg, hospitals(2), 0.0)
 
     assert not fedavg.offer(update_of("stranger"))
     assert fedavg.take() == []
@@ -170,12 +174,12 @@ def test_update_of_a_hospital_that_was_not_asked_is_turned_away() -> None:
 
 def test_late_update_does_not_count_in_the_next_round() -> None:
     fedavg = rule_with(deadline_s=5.0, sample_count=2)
-    late, punctual = fedavg.choose(hospitals(2), 0.0)
+    late, punctual = choose(fedavg, hospitals(2), 0.0)
     fedavg.offer(update_of(punctual))
     fedavg.take()
 
     between_rounds = fedavg.offer(update_of(late))
-    fedavg.choose([punctual], 5.0)
+    choose(fedavg, [punctual], 5.0)
     in_the_next_round = fedavg.offer(update_of(late))
 
     assert (between_rounds, in_the_next_round) == (False, False)
@@ -205,7 +209,7 @@ class FedAvgMachine(RuleBasedStateMachine):
 
     @rule(idle=st.sets(st.sampled_from(hospitals(6))))
     def choose(self, idle: set[str]) -> None:
-        chosen = self.fedavg.choose(sorted(idle), self.now)
+        chosen = choose(self.fedavg, sorted(idle), self.now)
         if self.open or not idle:
             assert chosen == []
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import numpy as np
@@ -25,7 +27,7 @@ STEPS, HOSPITALS = 7, 3
 
 
 def make_updates(seed: int = 0) -> list[tuple[list[Parameters], list[float]]]:
-    """Return, for every step, the updates of some hospitals and their weights."""
+    """Return, for every step, the updates of some hospitals and their coefficients, which sum to 1."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw() -> Parameters:
@@ -34,8 +36,9 @@ def make_updates(seed: int = 0) -> list[tuple[list[Parameters], list[float]]]:
             "b": torch.randn(3, generator=generator) * 0.1,
         }
 
-    weights = (torch.rand(STEPS, HOSPITALS, generator=generator) + 0.1).tolist()
-    return [([draw() for _ in range(HOSPITALS)], step) for step in weights]
+    weights = torch.rand(STEPS, HOSPITALS, generator=generator) + 0.1
+    coefficients = (weights / weights.sum(dim=1, keepdim=True)).tolist()
+    return [([draw() for _ in range(HOSPITALS)], step) for step in coefficients]
 
 
 def mean_of(updates: Sequence[Parameters], weights: Sequence[float], name: str) -> np.ndarray:
@@ -49,8 +52,8 @@ def start() -> Parameters:
 def run(optimizer: ServerOptimizer, rounds: Sequence[tuple[list[Parameters], list[float]]]) -> Parameters:
     parameters = start()
     state = optimizer.begin(parameters)
-    for updates, weights in rounds:
-        parameters, state = optimizer.step(parameters, state, updates, weights)
+    for updates, coefficients in rounds:
+        optimizer.step(parameters, state, updates, coefficients)
     return parameters
 
 
@@ -72,11 +75,14 @@ def test_default_gives_the_bits_of_the_plain_mean(pairs: list[tuple[float, int]]
         expected.add_(torch.full((3,), value), alpha=weight / sum(weight for _, weight in pairs))
 
     optimizer = make_server_optimizer(AggregationConfig())
-    updates = [{"w": torch.full((3,), value)} for value, _ in pairs]
-    found, state = optimizer.step({"w": torch.full((3,), 0.1)}, {}, updates, [float(weight) for _, weight in pairs])
+    found = {"w": torch.full((3,), 0.1)}
+    total = sum(weight for _, weight in pairs)
+    optimizer.step(
+        found, {}, ({"w": torch.full((3,), value)} for value, _ in pairs), [weight / total for _, weight in pairs]
+    )
 
     assert torch.equal(found["w"], expected)
-    assert state == {}
+    assert optimizer.begin(found) == {}
 
 
 @pytest.mark.parametrize(("momentum", "learning_rate"), [(0.9, 1.0), (0.5, 0.1), (0.0, 0.7)])
@@ -140,22 +146,76 @@ def test_adam_is_that_of_torch_once_its_bias_correction_is_taken_back() -> None:
         torch.testing.assert_close(found[name].double(), variable.detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", get_args(AggregationConfig.model_fields["server_optimizer"].annotation))
-def test_what_is_handed_in_is_only_read_and_only_ratios_of_weights_count(kind: str) -> None:
-    optimizer = make_server_optimizer(AggregationConfig.model_validate({"server-optimizer": kind}))
-    (updates, weights), *_ = make_updates()
+KINDS = get_args(AggregationConfig.model_fields["server_optimizer"].annotation)
+
+
+def make(kind: str) -> ServerOptimizer:
+    return make_server_optimizer(AggregationConfig.model_validate({"server-optimizer": kind}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_and_state_are_moved_in_place_and_updates_are_only_read(kind: str) -> None:
+    optimizer = make(kind)
+    (updates, coefficients), *_ = make_updates()
     parameters = start()
     state = optimizer.begin(parameters)
+    places = [value.data_ptr() for value in (*parameters.values(), *state.values())]
     before = [{name: value.clone() for name, value in tensors.items()} for tensors in (parameters, state, *updates)]
 
-    moved, following = optimizer.step(parameters, state, updates, weights)
-    again, _ = optimizer.step(parameters, state, updates, [weight * 1024 for weight in weights])
+    optimizer.step(parameters, state, updates, coefficients)
 
-    for tensors, kept in zip((parameters, state, *updates), before, strict=True):
-        assert all(torch.equal(tensors[name], kept[name]) for name in kept)
-    assert list(moved) == list(parameters)
-    assert list(following) == list(state)
-    assert all(torch.equal(moved[name], again[name]) for name in moved)
+    assert [value.data_ptr() for value in (*parameters.values(), *state.values())] == places
+    moved = [[not torch.equal(value, kept[name]) for name, value in tensors.items()]
+             for tensors, kept in zip((parameters, state, *updates), before, strict=True)]  # fmt: skip
+    assert all(moved[0])
+    assert all(moved[1])
+    assert not any(itertools.chain(*moved[2:]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_update_is_used_up_before_the_next_is_asked_for(kind: str) -> None:
+    (updates, coefficients), *_ = make_updates()
+    expected = run(make(kind), [(updates, coefficients)])
+    only = {name: torch.empty_like(value) for name, value in updates[0].items()}
+
+    def stream() -> Iterator[Parameters]:
+        for update in updates:
+            for name, value in update.items():
+                only[name].copy_(value)
+            yield only
+
+    found = start()
+    optimizer = make(kind)
+    optimizer.step(found, optimizer.begin(found), stream(), coefficients)
+
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fewer_coefficients_than_updates_are_an_error(kind: str) -> None:
+    optimizer, parameters = make(kind), start()
+    (updates, coefficients), *_ = make_updates()
+
+    with pytest.raises(ValueError, match="zip"):
+        optimizer.step(parameters, optimizer.begin(parameters), updates, coefficients[:-1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1000, 1000, width=16), min_size=2, max_size=2), st.floats(0.01, 10), st.floats(0.01, 3))
+def test_averaging_reaches_no_farther_than_it_says(
+    values: list[float], coefficient: float, learning_rate: float
+) -> None:
+    optimizer, parameters = Averaging(learning_rate=learning_rate), {"w": torch.zeros(2, dtype=torch.float64)}
+    update = {"w": torch.tensor(values, dtype=torch.float64)}
+
+    optimizer.step(parameters, {}, [update], [coefficient])
+
+    assert parameters["w"].norm() <= optimizer.reach(coefficient * float(update["w"].norm())) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adam"])
+def test_optimizer_with_a_state_promises_no_reach(kind: str) -> None:
+    assert make(kind).reach(0.0) == math.inf
 
 
 def test_settings_reach_the_optimizer() -> None:

@@ -20,8 +20,8 @@ def iterate(optimizer: TailAveraging, steps: int) -> list[torch.Tensor]:
     state = optimizer.begin(parameters)
     for step in range(steps):
         update = {"w": torch.tensor([0.5, 0.25]) * (step + 1)}
-        parameters, state = optimizer.step(parameters, state, [update], [1.0])
-        versions.append(parameters["w"])
+        optimizer.step(parameters, state, [update], [1.0])
+        versions.append(parameters["w"].clone())
     return versions
 
 

@@ -11,7 +11,7 @@ from server_app.simulation.timing import SiteTiming
 
 @pytest.mark.parametrize(
     ("kind", "seconds"),
-    [("train", 60.0), ("train.special", 60.0), ("evaluate", 5.0), ("query", 0.0), ("query.special", 0.0)],
+    [("train", 60.0), ("train.release", 0.0), ("train.discard", 0.0), ("evaluate", 5.0), ("query", 0.0)],
 )
 def test_kind_of_task_decides_how_long_it_takes(kind: str, seconds: float) -> None:
     assert SiteTiming(train_s=60.0, evaluate_s=5.0).compute_s(kind) == seconds
