@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from federation.errors import RefusalCode, RefusalError
 from federation.records.answers import Discarded, ModelUpdate, Readiness
-from federation.records.tasks import encode_decision
+from federation.records.tasks import DISCARD, RELEASE, encode_decision
 from server_app.admission import admit_update, require_readiness
 from server_app.aggregation.last_step import last_step_of
 from server_app.correspondence import Content, expect
 from server_app.dispatch import Dispatch
 from server_app.parts import Parts
-
-RELEASE, DISCARD = "train.release", "train.discard"
 
 
 class Intake:

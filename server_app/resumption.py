@@ -10,9 +10,10 @@ from __future__ import annotations
 from federation.errors import CheckpointError, RefusalCode, RefusalError
 from federation.parameters import Parameters
 from federation.records.answers import Readiness
+from federation.records.tasks import DISCARD
 from federation.records.tensors import encode_parameters
 from server_app.dispatch import TRAINING_KINDS, Dispatch
-from server_app.intake import DISCARD, Intake
+from server_app.intake import Intake
 from server_app.parts import Parts
 from server_app.progress import OpenTask
 from server_app.training_tasks import encode_task
