@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
+Piece = bytes | memoryview
 
-def write_durably(path: Path, content: bytes) -> None:
+
+def write_durably(path: Path, content: Piece | Iterable[Piece]) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash once this returns.
 
     The content goes to a temporary file in the same folder, is forced to the disk, and is then renamed over `path`;
@@ -24,7 +27,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
     Args:
         path: file to write; its folder must exist.
-        content: the whole new content.
+        content: the whole new content, or its pieces in order: large ones are written from where they lie.
 
     Raises:
         OSError: the folder is missing, `path` is a folder, or the disk refused; before the rename `path` is unchanged.
@@ -32,7 +35,7 @@ def write_durably(path: Path, content: bytes) -> None:
     temporary = path.parent / f".write-{secrets.token_hex(8)}.tmp"
     with temporary.open("xb") as file:
         try:
-            file.write(content)
+            file.writelines([content] if isinstance(content, Piece) else content)
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)

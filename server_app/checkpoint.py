@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import safetensors.torch
 from safetensors import SafetensorError, safe_open
 
 from federation.config import Configuration, flatten
@@ -20,6 +19,7 @@ from federation.durable import write_durably
 from federation.errors import CheckpointError
 from federation.parameters import Parameters, digest
 from server_app.progress import Progress
+from server_app.tensor_file import as_pieces
 
 _FORMAT = "aegis-checkpoint-2"
 _STATE = "server-optimizer/"
@@ -87,7 +87,7 @@ class CheckpointStore:
         }
         tensors = checkpoint.parameters | _prefixed(checkpoint.optimizer_state)
         metadata["digest"] = _digest_all(tensors, metadata)
-        write_durably(self._path(checkpoint.progress.model_version), safetensors.torch.save(tensors, metadata))
+        write_durably(self._path(checkpoint.progress.model_version), as_pieces(tensors, metadata))
         self._forget_all_but(checkpoint.progress)
 
     def load_version(self, version: int) -> Parameters:

@@ -22,6 +22,7 @@ from federation.records.declarations import Declaration, decode_declaration, enc
 from server_app.aggregation.rule import Update
 from server_app.clock import Clock
 from server_app.run_folder import RunFolder
+from server_app.tensor_file import as_pieces
 
 _NORM_TOLERANCE = 1e-5
 
@@ -79,7 +80,7 @@ class DiskBuffer:
         """Write `update` durably and return it with tensors that are read when they are needed."""
         path = self._path(update.number)
         facts = {name: getattr(update, name) for name in _FACTS} | {"declaration": encode_declaration(declaration)}
-        write_durably(path, safetensors.torch.save(update.load(), {"facts": json.dumps(facts)}))
+        write_durably(path, as_pieces(update.load(), {"facts": json.dumps(facts)}))
         return _read_later(path, facts)
 
     def drop(self, numbers: Collection[int]) -> None:

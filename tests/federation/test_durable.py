@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.durable import write_durably
+from federation.durable import Piece, write_durably
 
 
 def test_content_is_written_and_no_other_file_remains(tmp_path: Path) -> None:
@@ -18,6 +18,20 @@ def test_content_is_written_and_no_other_file_remains(tmp_path: Path) -> None:
 
     assert path.read_bytes() == b"\x00weights\xff"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pieces_are_written_one_behind_the_other(tmp_path: Path) -> None:
+    pieces: list[Piece] = [b"head", memoryview(b"body"), b""]
+
+    write_durably(tmp_path / "model.bin", iter(pieces))
+
+    assert (tmp_path / "model.bin").read_bytes() == b"headbody"
+
+
+def test_memory_is_written_as_it_lies(tmp_path: Path) -> None:
+    write_durably(tmp_path / "model.bin", memoryview(b"body"))
+
+    assert (tmp_path / "model.bin").read_bytes() == b"body"
 
 
 def test_old_content_is_replaced_even_when_the_new_one_is_shorter(tmp_path: Path) -> None:
