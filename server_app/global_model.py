@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import torch
-
-from federation.errors import RunFailedError
-from federation.parameters import Parameters, is_finite
+from federation.errors import RefusalError, RunFailedError
+from federation.parameters import Parameters, finite_norm
 from federation.records.tensors import EncodedParameters, encode_parameters
 from server_app.aggregation.server_optimizer import Averaging, ServerOptimizer
 
@@ -91,9 +89,10 @@ class GlobalModel:
         Raises:
             RunFailedError: a value of them or of the optimizer's state is not finite.
         """
-        if not (is_finite(self.parameters) and is_finite(self.optimizer_state)):
+        try:
+            finite_norm(self.optimizer_state)
+            return finite_norm(self.parameters)
+        except RefusalError:
             raise RunFailedError(
                 f"Version {self.version + 1} is not finite: the run diverged. Lower training.learning-rate and resume."
-            )
-        norms = [float(torch.linalg.vector_norm(value, dtype=torch.float64)) for value in self.parameters.values()]
-        return math.hypot(*norms)
+            ) from None

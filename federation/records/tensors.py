@@ -69,7 +69,7 @@ def _encode_tensor(value: torch.Tensor) -> Array:
     array = value.detach().contiguous().numpy()
     header = io.BytesIO()
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
-    data = header.getvalue() + array.tobytes()
+    data = b"".join((header.getvalue(), array.reshape(-1).view(np.uint8).data))
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=_NPY, data=data)
 
 

@@ -134,11 +134,11 @@ def test_step_that_breaks_off_leaves_no_whole_model() -> None:
 def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     looks = [0]
 
-    def look(parameters: Parameters) -> bool:
+    def look(parameters: Parameters) -> float:
         looks[0] += 1
-        return is_finite(parameters)
+        return finite_norm(parameters)
 
-    monkeypatch.setattr("server_app.global_model.is_finite", look)
+    monkeypatch.setattr("server_app.global_model.finite_norm", look)
     return looks
 
 
