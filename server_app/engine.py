@@ -152,8 +152,8 @@ class Engine:
         steps, updates = [update.load for update in updates], [update.without_tensors() for update in updates]
         self._model.apply(steps, coefficients, norm=length)
         del steps
-        for update, coefficient in zip(updates, coefficients, strict=True):
-            self._progress.apply(update.hospital_id, base - update.base_version, coefficient)
+        for update, weight, coefficient in zip(updates, weights, coefficients, strict=True):
+            self._progress.apply(update.hospital_id, base - update.base_version, coefficient, weight.as_row())
         self._progress.model_version = version = self._model.version
         if version % self._settings.run.checkpoint_every == 0 or version >= self._settings.aggregation.rounds:
             self._save()

@@ -47,6 +47,15 @@ _SCORES_REASONS = {
     f"evaluation:{code.value}"
     for code in (RefusalCode.MALFORMED, RefusalCode.PRIVACY_MISMATCH, RefusalCode.BUDGET_CONTRADICTION)
 }
+_LATE = (RefusalCode.LATE_REPLY.value, RefusalCode.TOO_STALE.value)
+_SPENT_IN_VAIN = (
+    "Not guaranteed: that what is spent is of use. {count} updates came too late: they had left their hospitals and stand "
+    "in their ledgers, and the model holds nothing of them."
+)
+_DISCARDED = (
+    "Guaranteed (two-phase release): {count} results that came too late were deleted at their hospitals, unreleased, "
+    "which costs no epsilon; the server was told of each that it was ready, and when."
+)
 
 
 def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, HospitalSummary]) -> list[str]:
@@ -54,7 +63,15 @@ def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, Hospital
     if privacy.mechanism == "none":
         return [_WHAT_LEAVES, _NO_NOISE, _MEASURED]
     ledgers = {name: item.ledger for name, item in hospitals.items() if item.ledger is not None}
-    return [_WHAT_LEAVES, *_proven(ledgers), *_unproven(ledgers), _NOT_BOUNDED, *_about_scores(hospitals), _MEASURED]
+    return [
+        _WHAT_LEAVES,
+        *_proven(ledgers),
+        *_unproven(ledgers),
+        *_about_the_late(hospitals),
+        _NOT_BOUNDED,
+        *_about_scores(hospitals),
+        _MEASURED,
+    ]
 
 
 def _proven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
@@ -88,6 +105,14 @@ def _unproven(ledgers: Mapping[str, LedgerSummary]) -> list[str]:
 def _round_up(value: float) -> str:
     """Return `value` in three significant digits, never less than it is."""
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(value))):.3g}"
+
+
+def _about_the_late(hospitals: Mapping[str, HospitalSummary]) -> list[str]:
+    """Return what updates that came too late have cost, and what those that were not released have not."""
+    late = sum(item.refused.get(reason, 0) for item in hospitals.values() for reason in _LATE)
+    discarded = sum(item.discarded for item in hospitals.values())
+    counted = ((_SPENT_IN_VAIN, late), (_DISCARDED, discarded))
+    return [sentence.format(count=count) for sentence, count in counted if count]
 
 
 def _about_scores(hospitals: Mapping[str, HospitalSummary]) -> list[str]:

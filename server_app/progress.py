@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from federation.metrics import Scores
@@ -19,6 +21,8 @@ class Contribution(BaseModel):
         updates: updates of it that were applied.
         weight: sum of the coefficients with which they were.
         staleness_total: sum of the versions that had passed since their dispatch.
+        staleness_max: largest of these.
+        factors: sum over the applied updates of every factor that weighed them, by name.
         discarded: results that it was asked to throw away before it had released anything.
         refused: reasons and counts of its answers that were not used.
     """
@@ -30,6 +34,8 @@ class Contribution(BaseModel):
     updates: int = 0
     weight: float = 0.0
     staleness_total: int = 0
+    staleness_max: int = 0
+    factors: dict[str, float] = Field(default_factory=dict)
     discarded: int = 0
     refused: dict[str, int] = Field(default_factory=dict)
 
@@ -150,8 +156,8 @@ class Progress(BaseModel):
             mine = self.of(hospital_id).refused
             mine[reason] = mine.get(reason, 0) + 1
 
-    def apply(self, hospital_id: str, staleness: int, coefficient: float) -> None:
-        """Count one applied update."""
+    def apply(self, hospital_id: str, staleness: int, coefficient: float, factors: Mapping[str, float]) -> None:
+        """Count one applied update, how old it was, and what it weighed by which factors."""
         self.updates_applied += 1
         self.staleness_total += staleness
         self.staleness_max = max(self.staleness_max, staleness)
@@ -159,3 +165,6 @@ class Progress(BaseModel):
         mine.updates += 1
         mine.weight += coefficient
         mine.staleness_total += staleness
+        mine.staleness_max = max(mine.staleness_max, staleness)
+        for name, factor in factors.items():
+            mine.factors[name] = mine.factors.get(name, 0.0) + factor

@@ -11,6 +11,7 @@ from federation.durable import write_durably
 from federation.metrics import Scores
 from federation.parameters import Parameters
 from server_app.guarantees import describe_guarantees
+from server_app.influence import mean_factors, size_share_of, staleness_of, weight_share_of
 from server_app.ledger_summary import gain_of, summarize_ledger, summarize_scores
 from server_app.progress import Contribution, Progress
 from server_app.run_folder import RunFolder
@@ -110,4 +111,9 @@ def _hospital(name: str, configuration: Configuration, progress: Progress, score
         benefit_per_epsilon=gain / ledger.spent if ledger and gain is not None else None,
         ledger=ledger,
         scores=summarize_scores(progress, name) if protected else {},
+        weight_share=weight_share_of(progress, name),
+        size_share=size_share_of(progress, name, configuration.aggregation.weighting),
+        staleness=staleness_of(known),
+        factors=mean_factors(progress, name),
+        discarded=known.discarded,
     )

@@ -99,6 +99,13 @@ class ScoresSummary(_Part):
     uncovered: int
 
 
+class Staleness(_Part):
+    """Versions that passed between dispatch and application of the applied updates."""
+
+    mean: float
+    max: int
+
+
 class HospitalSummary(_Part):
     """What one configured hospital contributed and how well the final model serves it.
 
@@ -116,6 +123,13 @@ class HospitalSummary(_Part):
             epsilon spent; None without epsilon.
         ledger: the mirror of its ledger; None without a mechanism.
         scores: the same for each split whose scores it told; empty without a mechanism.
+        weight_share: its part of the weight of all applied updates, what the model holds of it; None when none was.
+        size_share: the part that it would have if all answered equally often and nothing but `aggregation.weighting`
+            counted; None when it never enrolled.
+        staleness: of its applied updates; None when none was.
+        factors: mean over its applied updates of each factor of their weight, by name; those that were 1 in the whole
+            run are left out.
+        discarded: results that it threw away unreleased, because they came too late; part of `refused`.
     """
 
     examples: int
@@ -129,13 +143,11 @@ class HospitalSummary(_Part):
     benefit_per_epsilon: float | None = None
     ledger: LedgerSummary | None = None
     scores: dict[str, ScoresSummary] = Field(default_factory=dict)
-
-
-class Staleness(_Part):
-    """Versions that passed between dispatch and application of the applied updates."""
-
-    mean: float
-    max: int
+    weight_share: float | None = None
+    size_share: float | None = None
+    staleness: Staleness | None = None
+    factors: dict[str, float] = Field(default_factory=dict)
+    discarded: int = 0
 
 
 class Summary(_Part):

@@ -36,6 +36,7 @@ h3 { font-size: 1rem; }
 .lead, .note { color: var(--soft); }
 .note { font-size: 0.85rem; overflow-wrap: anywhere; }
 .section-note { margin: -0.5rem 0 0.9rem; }
+.section-note.after { margin: 0.9rem 0; }
 .banner {
   display: flex; gap: 0.9rem; align-items: flex-start; margin-top: 1.25rem; padding: 0.85rem 1.1rem;
   border-radius: 10px; border: 1px solid currentColor; print-color-adjust: exact; -webkit-print-color-adjust: exact;
@@ -81,8 +82,10 @@ thead th {
 .number > span, .value > span { white-space: nowrap; }
 .number .detail { display: block; }
 tbody th { font-weight: 600; min-width: 8.5rem; max-width: 15rem; overflow-wrap: anywhere; background: var(--card); }
-.hospitals tbody th, .hospitals thead th:first-child { position: sticky; left: 0; z-index: 1; }
-.hospitals thead th:first-child { z-index: 2; }
+.hospitals tbody th, .influence tbody th, .hospitals thead th:first-child, .influence thead th:first-child {
+  position: sticky; left: 0; z-index: 1;
+}
+.hospitals thead th:first-child, .influence thead th:first-child { z-index: 2; }
 tr.worst th { box-shadow: inset 4px 0 0 var(--plot-red); }
 .tag {
   display: inline-block; margin-right: 0.2rem; padding: 0 0.45rem; border-radius: 99px; border: 1px solid currentColor;
@@ -129,7 +132,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
   .three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
   .four { grid-template-columns: repeat(4, minmax(0, 1fr)); }
   .plots { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  thead th, .hospitals tbody th { position: static; }
+  thead th, .hospitals tbody th, .influence tbody th { position: static; }
   details::details-content { content-visibility: visible; block-size: auto; }
 }
 """

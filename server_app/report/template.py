@@ -6,7 +6,10 @@ from `server_app.report.view`; everything is escaped but the style sheet and the
 
 from __future__ import annotations
 
-TEMPLATE = """
+from server_app.report.asynchrony_template import ASYNCHRONY
+
+TEMPLATE = (
+    """
 {% macro show(value) %}
 {% set kind = "missing" if value.missing else ("exact" if value.title else "") %}
 <span{% if kind %} class="{{ kind }}"{% endif %}{% if value.title %} title="{{ value.title }}"{% endif %}>
@@ -181,7 +184,9 @@ Scores are counted for the split they were measured on, for one image.</p>
 </div>
 </section>
 {% endif %}
-<section>
+"""
+    + ASYNCHRONY
+    + """<section>
 <h2>Participation and refusals</h2>
 <div class="grid two">
 {{ drawing(view.participation) }}
@@ -250,3 +255,4 @@ Scores are counted for the split they were measured on, for one image.</p>
 </body>
 </html>
 """
+)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from server_app.report.asynchrony import Asynchrony, describe_asynchrony
+from server_app.report.bars import participation_plot
 from server_app.report.formats import (
     MISSING,
     Value,
@@ -20,9 +22,11 @@ from server_app.report.formats import (
     show_share,
 )
 from server_app.report.hospitals import NO_CLASSES, HospitalRow, RefusalRow, hospital_rows, refusal_rows
+from server_app.report.labels import MOST_LINES
 from server_app.report.ledgers import LedgerRow, ledger_rows
 from server_app.report.order import natural_key
-from server_app.report.plots import MOST_LINES, hospital_plot, loss_plot, participation_plot, quality_plot
+from server_app.report.pieces import Figure, Plot
+from server_app.report.plots import hospital_plot, loss_plot, quality_plot
 from server_app.summary import HospitalSummary, RunStatus, Summary
 
 _NO_CENTRAL = "no evaluation on test images of the server"
@@ -36,27 +40,6 @@ class Banner:
     status: str
     symbol: str
     sentence: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
-    """One named number with an explanation below it; `subject` is a name that belongs to the number."""
-
-    label: str
-    value: Value
-    note: str = ""
-    subject: str = ""
-    alarming: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plot:
-    """A drawing with its title and what it shows; `svg` is None when there is nothing to draw, and `empty` says so."""
-
-    title: str
-    caption: str
-    svg: str | None
-    empty: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +57,7 @@ class View:
     long_table: bool
     with_benefit: bool
     ledgers: list[LedgerRow]
+    asynchrony: Asynchrony | None
     participation: Plot
     refusals: list[RefusalRow]
     costs: list[Figure]
@@ -96,6 +80,7 @@ def build_view(summary: Summary) -> View:
         long_table=len(hospitals) > MOST_LINES,
         with_benefit=any(hospital.benefit_per_epsilon is not None for hospital in hospitals.values()),
         ledgers=ledger_rows(summary),
+        asynchrony=describe_asynchrony(summary),
         participation=_participation(summary),
         refusals=refusal_rows(summary),
         costs=_costs(summary),

@@ -148,3 +148,33 @@ def test_scores_told_without_an_acceptable_declaration_did_not_stay_at_home(reas
     assert [text.split(":")[0] for text in about_scores({f"evaluation:{reason}": 1}, test=told(0.5))] == [
         "Guaranteed (metrics)", "Not guaranteed",
     ]  # fmt: skip
+
+
+def late(**changes: Any) -> list[str]:
+    """Return the sentences of a run whose only hospital had `changes`."""
+    values: dict[str, Any] = {
+        "examples": 1,
+        "dispatched": 9,
+        "updates": 1,
+        "refused": {},
+        "accuracy": None,
+        "auroc": None,
+    }
+    return describe_guarantees(PRIVATE, {"a": HospitalSummary(**values | changes, ledger=ledger())})
+
+
+def test_epsilon_that_was_spent_on_updates_that_came_too_late_is_told() -> None:
+    (told,) = [sentence for sentence in late(refused={"late-reply": 2, "too-stale": 3}) if "came too late" in sentence]
+
+    assert told.startswith("Not guaranteed")
+    assert "5 updates came too late: they had left" in told
+
+
+def test_results_that_were_discarded_unreleased_are_told_apart_from_those_that_left() -> None:
+    (told,) = [sentence for sentence in late(refused={"discarded": 4}, discarded=4) if "came too late" in sentence]
+
+    assert told.startswith("Guaranteed (two-phase release): 4 results")
+
+
+def test_run_without_late_updates_says_nothing_of_them() -> None:
+    assert not [sentence for sentence in late(refused={"node-lost": 4}) if "came too late" in sentence]

@@ -24,6 +24,30 @@ def hospital(**changes: Any) -> HospitalSummary:
     return HospitalSummary(**{**values, **changes})
 
 
+def asynchronous(ids: list[str], points: int = 0, **changes: Any) -> Summary:
+    """Return an asynchronous run of `ids`, the first of which is old, seldom heard and drowned, with `changes`."""
+    fast = len(ids) - 1
+    per_hospital = {
+        name: hospital(
+            updates=9 if rank else 1,
+            refused={} if rank else {"discarded": 2, "too-stale": 1},
+            weight_share=(0.98 if fast else 1.0) / max(fast, 1) if rank or not fast else 0.02,
+            size_share=1 / len(ids),
+            staleness=Staleness(mean=1.25, max=2) if rank else Staleness(mean=6.0, max=6),
+            factors={"size": 400.0, "staleness": 0.75 if rank else 0.375, "noise": 0.9},
+            discarded=0 if rank else 2,
+        )
+        for rank, name in enumerate(ids)
+    }
+    values: dict[str, Any] = {
+        "per_hospital": per_hospital,
+        "staleness": Staleness(mean=1.5, max=6),
+        "refused": {"discarded": 2, "too-stale": 1},
+        "configuration": {"aggregation.rule": "buffered", "aggregation.release": "two-phase"},
+    }
+    return summarize(ids, points, **{**values, **changes})
+
+
 def scores(accuracy: float, auroc: float | None = 0.9, loss: float | None = 0.5) -> Scores:
     """Return scores on 100 images."""
     return Scores(accuracy=accuracy, auroc=auroc, loss=loss, examples=100)
@@ -58,7 +82,7 @@ def summarize(ids: list[str], points: int = 0, **changes: Any) -> Summary:
         "per_hospital": per_hospital,
         "worst_hospital": ids[0] if ids else None,
         "silent_hospitals": [],
-        "staleness": Staleness(mean=1.25, max=6),
+        "staleness": Staleness(mean=0.0, max=0),
         "refused": {},
         "bytes_up": 3 * 1024**2,
         "bytes_down": 5 * 1024**3,
@@ -75,6 +99,12 @@ def summarize(ids: list[str], points: int = 0, **changes: Any) -> Summary:
 def make_summary() -> Callable[..., Summary]:
     """Return the function that makes a summary; see `summarize`."""
     return summarize
+
+
+@pytest.fixture
+def make_asynchronous() -> Callable[..., Summary]:
+    """Return the function that makes the summary of an asynchronous run; see `asynchronous`."""
+    return asynchronous
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
@@ -44,9 +45,15 @@ class Page(HTMLParser):
             yield from attributes.items()
 
 
-def rows(html: str) -> list[str]:
-    """Return the source of each row of the table of hospitals, without its head."""
-    table = re.search(r'<table class="hospitals">.*?<tbody>(.*?)</tbody>', html, re.DOTALL)
+def texts(svg: str | None) -> list[str]:
+    """Return the texts of a drawing."""
+    assert svg is not None
+    return [element.text or "" for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
+
+
+def rows(html: str, table_class: str = "hospitals") -> list[str]:
+    """Return the source of each row of one table, that of hospitals unless told otherwise, without its head."""
+    table = re.search(rf'<table class="{table_class}">.*?<tbody>(.*?)</tbody>', html, re.DOTALL)
     assert table is not None
     return re.findall(r"<tr.*?</tr>", table.group(1), re.DOTALL)
 

@@ -9,8 +9,10 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from server_app.report.plots import MOST_LINES, hospital_plot, loss_plot, participation_plot, quality_plot
+from server_app.report.labels import MOST_LINES
+from server_app.report.plots import hospital_plot, loss_plot, quality_plot
 from server_app.summary import CurvePoint
+from tests.server_app.report.page import texts
 
 Make = Callable[..., Any]
 MANY = [f"h{index}" for index in range(MOST_LINES + 1)]
@@ -19,11 +21,6 @@ MANY = [f"h{index}" for index in range(MOST_LINES + 1)]
 def series(svg: str | None) -> int:
     assert svg is not None
     return len(re.findall(r'id="[a-z]+-series-\d+"', svg))
-
-
-def texts(svg: str | None) -> list[str]:
-    assert svg is not None
-    return [element.text or "" for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
 
 
 def point(version: int, central: Any = None, hospitals: dict[str, Any] | None = None) -> CurvePoint:
@@ -103,70 +100,6 @@ def test_single_evaluation_has_its_version_as_only_tick(version: int, make_score
     labels = texts(loss_plot([point(version, make_scores(0.5))]))
 
     assert [label for label in labels if label.isdigit()] == [str(version)]
-
-
-def test_participation_has_a_bar_for_each_hospital_and_outcome(make_hospital: Make) -> None:
-    svg = participation_plot(
-        {"a": make_hospital(dispatched=10, updates=6, refused={"late-reply": 3}), "b": make_hospital()}
-    )
-
-    assert svg is not None
-    assert len(re.findall(r'id="participation-part-\d-\d+"', svg)) == 3 * 2
-    assert {"applied", "refused", "no result", "a", "b"} <= set(texts(svg))
-    assert "silent" not in texts(svg)
-
-
-def test_participation_leaves_out_outcomes_that_did_not_occur(make_hospital: Make) -> None:
-    labels = texts(participation_plot({"a": make_hospital(dispatched=9, updates=7, refused={"late-reply": 2})}))
-
-    assert {"applied", "refused"} <= set(labels)
-    assert "no result" not in labels
-
-
-def test_participation_marks_silent_hospitals(make_hospital: Make) -> None:
-    few = {"a": make_hospital(updates=0, dispatched=0), "b": make_hospital()}
-    many = {name: make_hospital(updates=0 if name == "h3" else 2) for name in MANY}
-
-    assert texts(participation_plot(few)).count("silent") == 1
-    assert "silent" in texts(participation_plot(many))
-
-
-def test_participation_of_many_hospitals_names_none(make_hospital: Make) -> None:
-    labels = texts(participation_plot({name: make_hospital() for name in MANY}))
-
-    assert not set(MANY) & set(labels)
-    assert any(label.startswith(f"{len(MANY)} hospitals") for label in labels)
-
-
-def test_participation_without_hospitals_is_not_drawn() -> None:
-    assert participation_plot({}) is None
-
-
-def test_run_in_which_nothing_happened_is_drawn(make_hospital: Make) -> None:
-    silent = make_hospital(updates=0, dispatched=0, examples=0)
-
-    few, many = {"a": silent}, {name: make_hospital(updates=0, dispatched=0) for name in MANY}
-
-    assert "silent" in texts(participation_plot(few))
-    assert "silent" in texts(participation_plot(many))
-
-
-@pytest.mark.parametrize(
-    "name", ["$x^2$", "$\\frac{", "--><script>alert(1)</script>", "a&b", '"quoted"', "\u533b\u9662"]
-)
-def test_name_of_a_hospital_is_drawn_as_it_is(name: str, make_hospital: Make) -> None:
-    svg = participation_plot({name: make_hospital()})
-
-    shown = name if len(name) <= 22 else name[:21] + "\u2026"
-    assert shown in texts(svg)
-    assert svg is not None
-    assert "<script" not in svg
-
-
-def test_name_that_looks_like_an_attribute_is_not_rewritten(make_hospital: Make) -> None:
-    name = 'id="x" #0072b2 url(#a)'
-
-    assert name in texts(participation_plot({name: make_hospital()}))
 
 
 def test_drawing_has_no_style_no_comment_no_metadata_and_no_size_of_its_own(make_summary: Make) -> None:

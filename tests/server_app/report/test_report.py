@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from server_app.report import render_report, write_report
-from server_app.report.plots import MOST_LINES
+from server_app.report.labels import MOST_LINES
 from server_app.summary import RunStatus, Summary
 from tests.server_app.report.page import Page
 
@@ -21,8 +21,12 @@ HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x" onerror=ale
 URL_ATTRIBUTES = {"src", "href", "xlink:href", "action", "data", "poster", "srcset", "background", "formaction"}
 
 
-@pytest.fixture(params=["ordinary", "empty", "failed", "one point", "many"])
-def any_summary(request: pytest.FixtureRequest, make_summary: Make) -> Summary:
+SYNCHRONOUS = ["ordinary", "empty", "failed", "one point", "many"]
+ASYNCHRONOUS = ["asynchronous", "asynchronous many"]
+
+
+@pytest.fixture(params=SYNCHRONOUS + ASYNCHRONOUS)
+def any_summary(request: pytest.FixtureRequest, make_summary: Make, make_asynchronous: Make) -> Summary:
     made: dict[str, Callable[[], Any]] = {
         "ordinary": lambda: make_summary(["a", "b", "c"], 4),
         "empty": lambda: make_summary(
@@ -31,6 +35,8 @@ def any_summary(request: pytest.FixtureRequest, make_summary: Make) -> Summary:
         "failed": lambda: make_summary(["a"], 0, status=RunStatus.FAILED, reason="All nodes were lost.", final=None),
         "one point": lambda: make_summary(["a", "b"], 1),
         "many": lambda: make_summary([f"h{index}" for index in range(100)], 4, silent_hospitals=["h3"]),
+        "asynchronous": lambda: make_asynchronous(["a", "b", "c"], 4),
+        "asynchronous many": lambda: make_asynchronous([f"h{index}" for index in range(100)], 4),
     }
     summary: Summary = made[request.param]()
     return summary
@@ -99,6 +105,7 @@ def test_page_fits_a_phone(make_summary: Make) -> None:
     assert re.search(r'<div class="card scroll"[^>]*>\s*<table class="hospitals">', html)
 
 
+@pytest.mark.parametrize("any_summary", SYNCHRONOUS, indirect=True)
 def test_sections_stand_in_the_order_of_their_weight(any_report: str) -> None:
     headings = re.findall(r"<h2>(.*?)</h2>", any_report)
 
@@ -113,6 +120,13 @@ def test_sections_stand_in_the_order_of_their_weight(any_report: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("any_summary", ASYNCHRONOUS, indirect=True)
+def test_asynchrony_stands_between_hospitals_and_refusals(any_report: str) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>", any_report)
+
+    assert headings[2:5] == ["Hospitals", "Asynchrony", "Participation and refusals"]
+
+
 def test_every_text_of_the_data_is_escaped_and_shown_as_it_is(make_summary: Make, make_hospital: Make) -> None:
     summary = make_summary(
         [HOSTILE],
@@ -121,23 +135,28 @@ def test_every_text_of_the_data_is_escaped_and_shown_as_it_is(make_summary: Make
         engine=HOSTILE,
         status=RunStatus.FAILED,
         reason=HOSTILE,
-        per_hospital={HOSTILE: make_hospital(refused={HOSTILE: 2})},
+        per_hospital={HOSTILE: make_hospital(refused={HOSTILE: 2}, weight_share=0.1, size_share=1.0)},
         silent_hospitals=[HOSTILE],
         refused={HOSTILE: 2},
         guarantees=[HOSTILE],
-        configuration={HOSTILE: HOSTILE},
+        configuration={HOSTILE: HOSTILE, "aggregation.rule": HOSTILE},
     )
 
     page = Page(render_report(summary))
 
     assert not {tag for tag, _ in page.elements} & {"script", "img"}
     assert "onerror" not in dict(page.attributes())
-    # run, engine, reason, silent, worst card, table: name and reason, refusals, guarantee, configuration: key and value
-    assert page.text.count(" ".join(HOSTILE.split())) == 11
+    # run, engine, reason, silent, worst card, table: name and reason, refusals, guarantee, configuration: key and two
+    # values, asynchrony: rule, least heard, table
+    assert page.text.count(" ".join(HOSTILE.split())) == 15
 
 
 def test_report_has_four_plots(make_summary: Make) -> None:
     assert render_report(make_summary(["a", "b"], 4)).count("<svg") == 4
+
+
+def test_report_of_an_asynchronous_run_has_two_more(make_asynchronous: Make) -> None:
+    assert render_report(make_asynchronous(["a", "b"], 4)).count("<svg") == 6
 
 
 def test_long_table_scrolls_in_its_own_frame(make_summary: Make) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server_app.report import render_report
-from server_app.summary import RunStatus
+from server_app.summary import RunStatus, Staleness
 from tests.server_app.report.page import Page, rows, section
 
 Make = Callable[..., Any]
@@ -150,7 +150,8 @@ def test_run_without_refusals_says_so(make_summary: Make) -> None:
 
 
 def test_costs_are_related_to_the_applied_updates(make_summary: Make) -> None:
-    summary = make_summary(["a"], updates_applied=4, bytes_up=3 * 1024**2, bytes_down=5 * 1024**2, resumed=2)
+    traffic = {"bytes_up": 3 * 1024**2, "bytes_down": 5 * 1024**2}
+    summary = make_summary(["a"], updates_applied=4, staleness=Staleness(mean=1.25, max=6), resumed=2, **traffic)
 
     text = section(render_report(summary), "Communication and time")
 
