@@ -1,6 +1,7 @@
 """Stand-ins for hospitals: a ClientApp that answers the protocol at once, without data, and can misbehave on demand.
 
-Under a mechanism they keep books in memory and declare honestly, a task asked again as it was the first time.
+Under a mechanism they keep books in memory and declare honestly, a task asked again as it was the first time. Under
+two-phase release they keep their result in memory until the decision, and book it only when it is released.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import SiteErrorCode
 from federation.metrics import Scores
 from federation.records.answers import (
+    Discarded,
     HospitalScores,
     ModelUpdate,
+    Readiness,
+    encode_discarded,
     encode_enrolment,
     encode_hospital_scores,
     encode_model_update,
+    encode_readiness,
 )
 from federation.records.declarations import Declaration
-from federation.records.tasks import decode_evaluation_task, decode_training_task
+from federation.records.tasks import decode_decision, decode_evaluation_task, decode_training_task
 
 INFO = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=4, width=4)
 
@@ -42,7 +47,7 @@ class Hospitals:
 
     Attributes:
         examples: declared images per hospital index.
-        spoil: per hospital index, what becomes of its update before it is encoded.
+        spoil: per hospital index, what becomes of its update before it is encoded, under two-phase release at that.
         info: per hospital index, data that differ from the others'.
         names: per hospital index, an id other than the usual.
         seeds: seeds received, per hospital and version.
@@ -51,6 +56,8 @@ class Hospitals:
         caps: per hospital index, epsilon that it spends on each of its splits at most; 8 unless given.
         noise: per hospital index, its noise multiplier; 24.22 unless given, which costs 0.2 by the linear account.
         books: per hospital id and split, the versions released with their noise multipliers, in order.
+        pending: per hospital id, the result that it keeps under two-phase release until the decision.
+        discarded: (hospital id, version) of every result that it was told to throw away, in order.
     """
 
     examples: dict[int, int] = field(default_factory=dict)
@@ -63,6 +70,8 @@ class Hospitals:
     caps: dict[int, float] = field(default_factory=dict)
     noise: dict[int, float] = field(default_factory=dict)
     books: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict)
+    pending: dict[str, ModelUpdate] = field(default_factory=dict)
+    discarded: list[tuple[str, int]] = field(default_factory=list)
 
     def step(self, index: int, version: int) -> float:
         """Return what hospital `index` adds to every parameter of `version`."""
@@ -73,6 +82,8 @@ class Hospitals:
         app = ClientApp()
         app.query()(self._enrol)
         app.train()(self._train)
+        app.train("release")(self._release)
+        app.train("discard")(self._discard)
         app.evaluate()(self._evaluate)
         return app
 
@@ -93,21 +104,51 @@ class Hospitals:
         self.trained.append((name, task.model_version))
         step = self.step(index, task.model_version)
         update = {key: torch.full_like(value, step) for key, value in task.parameters.items()}
-        answer: Any = ModelUpdate(
+        answer = ModelUpdate(
             hospital_id=name,
             model_version=task.model_version,
             examples=self.examples.get(index, 10),
             update=update,
         )
+        if parse_configuration(context.run_config).aggregation.release == "immediate":
+            return Message(self._form(context, answer), reply_to=message)
+        self.pending[name] = answer
+        ready = Readiness(hospital_id=name, model_version=task.model_version)
+        return Message(encode_readiness(ready), reply_to=message)
+
+    def _release(self, message: Message, context: Context) -> Message:
+        kept = self._take_pending(message, context)
+        return Message(kept if isinstance(kept, Error) else self._form(context, kept), reply_to=message)
+
+    def _discard(self, message: Message, context: Context) -> Message:
+        kept = self._take_pending(message, context)
+        if isinstance(kept, Error):
+            return Message(kept, reply_to=message)
+        self.discarded.append((kept.hospital_id, kept.model_version))
+        gone = Discarded(hospital_id=kept.hospital_id, model_version=kept.model_version)
+        return Message(encode_discarded(gone), reply_to=message)
+
+    def _take_pending(self, message: Message, context: Context) -> ModelUpdate | Error:
+        """Return what is kept for the decision in `message` and keep it no longer; an error if that is something else.
+
+        As at every hospital, a decision about another version leaves what is kept.
+        """
+        _, name = self._id(context)
+        kept = self.pending.get(name)
+        if kept is None or kept.model_version != decode_decision(message.content).model_version:
+            return _error(SiteErrorCode.NOTHING_PENDING)
+        return self.pending.pop(name)
+
+    def _form(self, context: Context, answer: ModelUpdate) -> Any:
+        """Return the content that leaves the hospital: the declared and spoiled `answer`, or an error."""
+        index, _ = self._id(context)
         if parse_configuration(context.run_config).privacy.mechanism != "none":
-            declaration = self._declare(context, "training", task.model_version)
+            declaration = self._declare(context, "training", answer.model_version)
             if declaration is None:
-                return Message(_exhausted(), reply_to=message)
+                return _error(SiteErrorCode.BUDGET_EXHAUSTED)
             answer = replace(answer, declaration=declaration)
-        answer = self.spoil.get(index, lambda same: same)(answer)
-        if isinstance(answer, ModelUpdate):
-            answer = encode_model_update(answer)
-        return Message(answer, reply_to=message)
+        spoiled = self.spoil.get(index, lambda same: same)(answer)
+        return encode_model_update(spoiled) if isinstance(spoiled, ModelUpdate) else spoiled
 
     def _evaluate(self, message: Message, context: Context) -> Message:
         index, name = self._id(context)
@@ -117,7 +158,7 @@ class Hospitals:
         if parse_configuration(context.run_config).privacy.mechanism != "none":
             declaration = self._declare(context, task.split, task.model_version)
             if declaration is None:
-                return Message(_exhausted(), reply_to=message)
+                return Message(_error(SiteErrorCode.BUDGET_EXHAUSTED), reply_to=message)
             answer = replace(answer, declaration=declaration)
         return Message(encode_hospital_scores(answer), reply_to=message)
 
@@ -154,8 +195,7 @@ class Hospitals:
         )
 
 
-def _exhausted() -> Error:
-    code = SiteErrorCode.BUDGET_EXHAUSTED
+def _error(code: SiteErrorCode) -> Error:
     return Error(int(code), code.sentence)
 
 

@@ -348,6 +348,13 @@ def test_error_that_is_not_ours_leaves_a_failed_summary_without_its_text(
     assert "log" in written.reason
 
 
+@pytest.mark.usefixtures("drawn")
+def test_run_leaves_its_report_beside_its_summary(tmp_path: Path) -> None:
+    run(tmp_path, Hospitals(), 2, aggregation__rounds=1)
+
+    assert "hospital-001" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_run_of_a_name_that_is_in_use_is_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run").held(), pytest.raises(RunFailedError, match="a run in progress"):
         run(tmp_path, Hospitals(), 2)
