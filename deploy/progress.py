@@ -13,11 +13,16 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from federation.errors import RefusalCode
+
 _POLL_S = 0.2
 
 
 class RunProgress:
-    """Follows `events.jsonl` in a thread and draws versions made, newest accuracy and refusals."""
+    """Follows `events.jsonl` in a thread and draws versions made, updates, staleness, newest accuracy and refusals.
+
+    Updates, staleness and refusals are those that the bar has seen: of a resumed run, since it was resumed.
+    """
 
     def __init__(self, events: Path, rounds: int, console: Console, *, resume: bool) -> None:
         """Follow the event log at `events`, which may not exist yet, of a run of `rounds` versions.
@@ -27,6 +32,9 @@ class RunProgress:
         self._events = events
         self._rounds = rounds
         self._refused = 0
+        self._discarded = 0
+        self._updates = 0
+        self._staleness = 0
         self._scores = ""
         self._done = threading.Event()
         older = events.stat() if events.exists() else None
@@ -71,11 +79,23 @@ class RunProgress:
 
     def _show(self, event: dict[str, Any]) -> None:
         if event["event"] == "refusal":
-            self._refused += 1
+            discarded = event["reason"] == RefusalCode.DISCARDED.value
+            self._discarded += discarded
+            self._refused += not discarded
         elif event["event"] == "evaluate":
             central = event["central"]
-            self._scores = f"  accuracy {central['accuracy']:.3f}" if central else ""
+            self._scores = f"accuracy {central['accuracy']:.3f}" if central else ""
         elif event["event"] == "apply":
+            self._updates += len(event["updates"])
+            self._staleness += sum(update["staleness"] for update in event["updates"])
             self._bar.update(self._task, completed=event["version"])
-        refused = f"  refused {self._refused}" if self._refused else ""
-        self._bar.update(self._task, description=f"training{self._scores}{refused}")
+        self._bar.update(self._task, description=self._describe())
+
+    def _describe(self) -> str:
+        parts = [f"{self._updates} updates" if self._updates else "training"]
+        if self._staleness:
+            parts.append(f"staleness {self._staleness / self._updates:.1f}")
+        if self._scores:
+            parts.append(self._scores)
+        counts = (("refused", self._refused), ("discarded", self._discarded))
+        return "  ".join([*parts, *(f"{word} {count}" for word, count in counts if count)])

@@ -49,8 +49,8 @@ _SCORES_REASONS = {
 }
 _LATE = (RefusalCode.LATE_REPLY.value, RefusalCode.TOO_STALE.value)
 _SPENT_IN_VAIN = (
-    "Not guaranteed: that what is spent is of use. {count} updates came too late: they had left their hospitals and stand "
-    "in their ledgers, and the model holds nothing of them."
+    "Not guaranteed: that what is spent is of use. {count} updates came too late: they had left their hospitals and "
+    "stand in their ledgers, and the model holds nothing of them."
 )
 _DISCARDED = (
     "Guaranteed (two-phase release): {count} results that came too late were deleted at their hospitals, unreleased, "
