@@ -144,6 +144,8 @@ class AggregationConfig(Table):
             raise ValueError(f"Expected deadline-s=0 with rule={self.rule!r}, found {self.deadline_s:g}: no rounds.")
         if self.rule == "buffered" and self.min_updates > self.buffer_size:
             raise ValueError(f"Expected min-updates={self.min_updates} <= buffer-size={self.buffer_size}.")
+        if self.rule == "fedasync" and self.min_updates > 1:
+            raise ValueError(f"Expected min-updates=1 with rule='fedasync', found {self.min_updates}: one makes a version.")
         if self.deadline_s > self.give_up_s:
             raise ValueError(f"Expected deadline-s={self.deadline_s:g} <= give-up-s={self.give_up_s:g}.")
         return self

@@ -105,6 +105,12 @@ def test_buffer_smaller_than_the_fewest_updates_is_refused() -> None:
     assert problem == "aggregation: Expected min-updates=3 <= buffer-size=2."
 
 
+def test_update_that_makes_a_version_by_itself_is_enough_for_one() -> None:
+    problem = problem_of(**{"rule": "fedasync", "min-updates": 2})
+
+    assert problem == "aggregation: Expected min-updates=1 with rule='fedasync', found 2: one makes a version."
+
+
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
 def test_deadline_without_rounds_is_refused(rule: str) -> None:
     problem = problem_of(**{"rule": rule, "deadline-s": 60.0})
