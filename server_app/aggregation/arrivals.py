@@ -88,8 +88,9 @@ class Arrivals:
         return NEVER
 
     def take(self) -> list[Update]:
-        """Return the collected updates in order of arrival and start over."""
+        """Return the collected updates in order of arrival and start over, also if they are too few for a version."""
         updates, self._collected = self._collected, []
+        self._asked.clear()
         self._resting.clear()
         self._starved = False
         return updates
