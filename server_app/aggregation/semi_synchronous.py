@@ -16,7 +16,7 @@ _SLACK = 1e-9
 
 
 class SemiSynchronous(Arrivals):
-    """Updates are due at every multiple of `aggregation.period-s` on the run's clock, if there are any."""
+    """Updates are due at every multiple of `aggregation.period-s` on the run's clock, if there are enough of them."""
 
     def __init__(self, settings: AggregationConfig, *, seed: int) -> None:
         """Build the rule."""
@@ -25,13 +25,13 @@ class SemiSynchronous(Arrivals):
 
     def choose(self, situation: Situation) -> list[str]:
         """Return the free hospitals as every asynchronous rule does, and look when the next tick is."""
-        if self._tick == NEVER or (situation.now >= self._tick and not self._collected):
+        if self._tick == NEVER or (situation.now >= self._tick and not self._are_enough()):
             self._tick = self._next_tick(situation.now)
         return super().choose(situation)
 
     def is_due(self, now: float) -> bool:
-        """Return whether the tick has come for at least one update, or no more can come before it."""
-        return (now >= self._tick and bool(self._collected)) or super().is_due(now)
+        """Return whether the tick has come for enough updates, or no more can come before it."""
+        return (now >= self._tick and self._are_enough()) or super().is_due(now)
 
     def next_deadline(self) -> float:
         """Return the next tick."""
@@ -41,6 +41,9 @@ class SemiSynchronous(Arrivals):
         """Return the collected updates in order of arrival and wait for the next tick."""
         self._tick = NEVER
         return super().take()
+
+    def _are_enough(self) -> bool:
+        return len(self._collected) >= self._settings.min_updates
 
     def _next_tick(self, now: float) -> float:
         return (math.floor(now / self._settings.period_s + _SLACK) + 1) * self._settings.period_s
