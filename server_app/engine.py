@@ -57,10 +57,15 @@ class Engine:
         Resumption(self._parts, self._intake).run()
         if not self._progress.model_version:
             self._save()
+        if self._model.version >= last:
+            self._rule.close()
         self._evaluate_if_due()
-        while self._model.version < last and not self._is_spent():
-            self._dispatch()
+        while self._model.version < last:
+            spent = self._is_spent()
+            self._dispatch(spent=spent)
             if not self._rule.is_due(self._mail.now()):
+                if spent:
+                    break
                 self._collect()
             if self._rule.is_due(self._mail.now()):
                 self._apply()
@@ -88,18 +93,20 @@ class Engine:
         too_few = len(able) < len(members) and len(able) < self._settings.aggregation.min_updates
         return too_few and not self._mail.in_flight.count(*TRAINING_KINDS)
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, *, spent: bool) -> None:
+        """Let the rule choose among the idle hospitals; where budgets are spent, among none, and nobody works."""
         self._reach.look()
         self._reach.require_somebody()
         if self._mail.now() < self._not_before:
             return
         asked = self._evaluation.ask(self._reach.idle())
         present = self._mirror.unpaused(self._reach.present())
+        idle = [name for name in self._mirror.unpaused(self._reach.idle()) if name not in asked]
         situation = Situation(
             now=self._mail.now(),
             version=self._model.version,
-            idle=[name for name in self._mirror.unpaused(self._reach.idle()) if name not in asked],
-            at_work=len(self._mail.in_flight) - self._mail.in_flight.count("query"),
+            idle=[] if spent else idle,
+            at_work=0 if spent else len(self._mail.in_flight) - self._mail.in_flight.count("query"),
             given={name: self._progress.of(name).updates for name in present},
             tasks=self._progress.tasks,
         )
@@ -155,6 +162,8 @@ class Engine:
         for update, weight, coefficient in zip(updates, weights, coefficients, strict=True):
             self._progress.apply(update.hospital_id, base - update.base_version, coefficient, weight.as_row())
         self._progress.model_version = version = self._model.version
+        if version >= self._settings.aggregation.rounds:
+            self._rule.close()
         if version % self._settings.run.checkpoint_every == 0 or version >= self._settings.aggregation.rounds:
             self._save()
         self._record_application(updates, weights, coefficients, base)
