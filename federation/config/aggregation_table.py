@@ -145,7 +145,7 @@ class AggregationConfig(Table):
         if self.rule == "buffered" and self.min_updates > self.buffer_size:
             raise ValueError(f"Expected min-updates={self.min_updates} <= buffer-size={self.buffer_size}.")
         if self.rule == "fedasync" and self.min_updates > 1:
-            raise ValueError(f"Expected min-updates=1 with rule='fedasync', found {self.min_updates}: one makes a version.")
+            raise ValueError(f"Expected min-updates=1 with rule='fedasync', found {self.min_updates}.")
         if self.deadline_s > self.give_up_s:
             raise ValueError(f"Expected deadline-s={self.deadline_s:g} <= give-up-s={self.give_up_s:g}.")
         return self
