@@ -94,7 +94,7 @@ class RunProgress:
     def _describe(self) -> str:
         parts = [f"{self._updates} updates" if self._updates else "training"]
         if self._staleness:
-            parts.append(f"staleness {self._staleness / self._updates:.1f}")
+            parts.append(f"stale {self._staleness / self._updates:.1f}")
         if self._scores:
             parts.append(self._scores)
         counts = (("refused", self._refused), ("discarded", self._discarded))

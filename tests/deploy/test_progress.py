@@ -38,13 +38,13 @@ def test_synchronous_run_shows_versions_updates_and_accuracy(tmp_path: Path) -> 
 
     assert line.startswith("2 updates  accuracy 0.812 ")
     assert "1/40" in line
-    assert "staleness" not in line
+    assert "stale" not in line
 
 
 def test_asynchronous_run_shows_how_old_its_updates_are(tmp_path: Path) -> None:
     line = watch(tmp_path, apply(1, 0), apply(2, 1, 5))
 
-    assert line.startswith("3 updates  staleness 2.0 ")
+    assert line.startswith("3 updates  stale 2.0 ")
     assert "2/40" in line
 
 
@@ -57,7 +57,7 @@ def test_discarded_results_are_told_apart_from_refusals(tmp_path: Path) -> None:
 def test_resumed_run_counts_what_came_since(tmp_path: Path) -> None:
     line = watch(tmp_path, apply(1, 9), refusal("too-stale"), apply(2, 1), older=2)
 
-    assert line.startswith("1 updates  staleness 1.0 ")
+    assert line.startswith("1 updates  stale 1.0 ")
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -66,5 +66,6 @@ def test_line_fits_a_terminal(width: int, tmp_path: Path) -> None:
 
     line = watch(tmp_path, apply(12, *[1] * 48), evaluated, refusal("too-stale"), width=width)
 
-    assert line.startswith("48 updates  staleness 1.0  accuracy 0.812  refused 1 ")
+    assert line.startswith("48 updates  stale 1.0  accuracy 0.812  refused 1 ")
     assert "12/40" in line
+    assert "\u2026" not in line
