@@ -14,6 +14,7 @@ from federation.errors import RefusalCode
 from server_app.aggregation.weighing import Weight
 from server_app.report.bars import age_plot, share_plot, weight_for_size
 from server_app.report.formats import MISSING, Value, show_count, show_reasons, show_share
+from server_app.report.labels import MOST_LINES
 from server_app.report.order import natural_key
 from server_app.report.pieces import Figure, Plot
 from server_app.report.rules import describe_rule
@@ -113,7 +114,7 @@ def _least_heard(hospitals: Mapping[str, HospitalSummary]) -> Figure:
     if not ratios:
         return Figure(label=label, value=Value(text=MISSING, title="no update has weight", missing=True))
     least = min(ratios, key=lambda name: (ratios[name], natural_key(name)))
-    note = "of the weight that its number of images, by the rule's weighting, would give it"
+    note = "of the weight that its size alone would give it"
     return Figure(
         label=label,
         value=Value(text=f"{ratios[least]:.2f}"),
@@ -124,10 +125,11 @@ def _least_heard(hospitals: Mapping[str, HospitalSummary]) -> Figure:
 
 
 def _plots(hospitals: Mapping[str, HospitalSummary]) -> list[Plot]:
+    shares = "the weight" if len(hospitals) > MOST_LINES else "the applied updates and of their weight"
     return [
         Plot(
             title="Who the model listens to",
-            caption="Share of the applied updates and of their weight, beside the share that size alone would give.",
+            caption=f"Share of {shares}, beside the share that size alone would give.",
             svg=share_plot(hospitals),
             empty="No update was applied.",
         ),
@@ -168,7 +170,7 @@ def _row(
             detail=f"at most {staleness.max}" if staleness else "",
         ),
         factors=[
-            _decimals(part.factors.get(factor), silent, digits=1 if factor == "size" else 3) for factor in factors
+            _decimals(part.factors.get(factor), silent, digits=0 if factor == "size" else 3) for factor in factors
         ],
         unused=show_count(sum(unused.values())),
         reasons=show_reasons(unused),

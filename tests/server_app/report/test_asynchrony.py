@@ -58,9 +58,9 @@ def test_row_tells_what_a_hospital_weighs_and_why(make_asynchronous: Make) -> No
     slow, fast, _ = table(render_report(make_asynchronous(["slow", "b", "c"])))
 
     assert slow == (
-        "slow drowned seldom heard 0.053 0.020 0.333 0.06 6.00 at most 6 400.0 0.375 0.900 3 discarded 2 too-stale 1"
+        "slow drowned seldom heard 0.053 0.020 0.333 0.06 6.00 at most 6 400 0.375 0.900 3 discarded 2 too-stale 1"
     )
-    assert fast == "b 0.474 0.490 0.333 1.47 1.25 at most 2 400.0 0.750 0.900 0"
+    assert fast == "b 0.474 0.490 0.333 1.47 1.25 at most 2 400 0.750 0.900 0"
 
 
 def test_factors_are_named_in_the_order_in_which_they_are_logged(make_summary: Make, make_hospital: Make) -> None:
