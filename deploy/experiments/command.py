@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from deploy.experiments.experiment import Experiment, data_folder, run_experiment
-from deploy.experiments.parts import FEDAVG_PARTS, PRIVACY_PARTS
+from deploy.experiments.parts import FEDAVG_PARTS, LADDER_PARTS, PRIVACY_PARTS, STRAGGLER_PARTS, SWEEP_PARTS
 
 experiment = typer.Typer(no_args_is_help=True, help="Measure what docs/results claims.")
 
 _CORES = os.cpu_count() or 1
 Jobs = Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)]
 Fresh = Annotated[bool, typer.Option(help="Forget finished cells.")]
+MedMnist = Annotated[Path | None, typer.Option(help="Folder with a subfolder medmnist; else AEGIS_TEST_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the claims as JSON, nothing else.")]
 
 
@@ -72,3 +73,54 @@ def privacy_command(
     )
     root = data_folder(data, "")
     run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("straggler")
+def straggler_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(STRAGGLER_PARTS)}.")
+    ] = None,
+    data: MedMnist = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure asynchrony against one slow hospital, and the field case. Run it in the source tree; it resumes."""
+    _run_chapter("straggler", part, data, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("ladder")
+def ladder_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(LADDER_PARTS)}.")
+    ] = None,
+    data: MedMnist = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what noise and asynchrony cost, one at a time. Run it in the source tree; it resumes."""
+    _run_chapter("ladder", part, data, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("sweep")
+def sweep_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(SWEEP_PARTS)}.")
+    ] = None,
+    data: MedMnist = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure noise levels against decays of staleness. Run it in the source tree; it resumes."""
+    _run_chapter("sweep", part, data, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+def _run_chapter(
+    command: str, part: list[str] | None, data: Path | None, *, jobs: int, fresh: bool, as_json: bool
+) -> None:
+    from deploy.experiments.async_experiment import run_chapter
+
+    root = data_folder(data, "")
+    run_chapter(command, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)

@@ -4,3 +4,6 @@ from __future__ import annotations
 
 FEDAVG_PARTS = ("pneumonia", "organa", "s1", "partitions", "engines", "overhead", "commands")
 PRIVACY_PARTS = ("accounting", "noise", "ledger", "dp-sgd", "adult", "pneumonia")
+STRAGGLER_PARTS = ("pneumonia", "organa", "field", "tuning")
+LADDER_PARTS = ("ladder",)
+SWEEP_PARTS = ("sweep",)

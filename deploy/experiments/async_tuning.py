@@ -1,0 +1,94 @@
+"""Which learning rates each algorithm gets in the straggler tables: a grid on seeds that the tables do not use."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from deploy.experiments.async_chapter import Results
+from deploy.experiments.async_runs import HELD, SHARE_OF_PLATEAU, plateau, time_to, timed_cell
+from deploy.experiments.async_settings import (
+    DATA,
+    GRID,
+    LOCAL_RATES,
+    RATES,
+    RULE_TITLES,
+    RULES,
+    TITLES,
+    length,
+    rates,
+)
+from deploy.experiments.cells import Cell
+
+TUNING_SEEDS = {"pneumonia": (100, 101), "organa": (100,)}
+TASK_S, SLOW, HOSPITALS = 60.0, 8.0, 8
+_ROUNDS, _UPDATES = 20, 120
+SPLIT = {"data.partition": "classes", "data.classes-per-hospital": 5}
+
+
+def tuning_cells(data_root: str) -> list[Cell]:
+    """Return the cells of the whole grid; `data_root` holds the subfolder `medmnist`."""
+    seconds = [TASK_S * SLOW] + [TASK_S] * (HOSPITALS - 1)
+    cells = []
+    for data, base in DATA.items():
+        for rule, servers in GRID.items():
+            short = length(rule, rounds=_ROUNDS, updates=_UPDATES)
+            for local in LOCAL_RATES[data]:
+                for server in servers:
+                    settings = {**base, **SPLIT, **RULES[rule], **short, **rates(local, server)}
+                    for seed in TUNING_SEEDS[data]:
+                        name = cell_name(data, rule, local, server, seed)
+                        cells.append(timed_cell(name, settings, seconds=seconds, seed=seed, data_root=data_root))
+    return cells
+
+
+def cell_name(data: str, rule: str, local: float, server: float, seed: int) -> str:
+    """Return the name of one cell of the grid."""
+    return f"tuning-{data}-{rule}-{local:g}-{server:g}-{seed}"
+
+
+def best_plateau(results: Results, data: str, seed: int) -> float:
+    """Return the highest plateau of synchronous FedAvg in the grid, or infinity when nothing was measured."""
+    names = [cell_name(data, "fedavg", local, server, seed) for local in LOCAL_RATES[data] for server in GRID["fedavg"]]
+    return max((plateau(results[name]["curve"]) for name in names if name in results), default=math.inf)
+
+
+def mean_time(results: Results, data: str, rule: str, local: float, server: float) -> float | None:
+    """Return the mean over seeds of the tasks' time to 97 % of the best plateau; None when a cell is missing."""
+    names = {seed: cell_name(data, rule, local, server, seed) for seed in TUNING_SEEDS[data]}
+    if not all(name in results for name in names.values()):
+        return None
+    return statistics.fmean(
+        time_to(results[name]["curve"], SHARE_OF_PLATEAU * best_plateau(results, data, seed), mean_of=HELD) / TASK_S
+        for seed, name in names.items()
+    )
+
+
+def tuning_section(results: Results) -> Sequence[str]:
+    """Return the section of the page; empty when nothing was measured."""
+    if not any(name.startswith("tuning-") for name in results):
+        return []
+    heads = ("data", "algorithm", "server learning rate", "low", "middle", "high")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for data in DATA:
+        for rule, servers in GRID.items():
+            for server in servers:
+                times = [_marked(results, data, rule, local, server) for local in LOCAL_RATES[data]]
+                rows.append(f"| {TITLES[data]} | {RULE_TITLES[rule]} | {server:g} | {' | '.join(times)} |")
+    seeds = "; ".join(f"{TITLES[data]} {' and '.join(map(str, found))}" for data, found in TUNING_SEEDS.items())
+    locally = "; ".join(f"{TITLES[data]} {', '.join(f'{x:g}' for x in found)}" for data, found in LOCAL_RATES.items())
+    return [
+        "### How the learning rates were chosen",
+        f"Mean time over the tuning seeds ({seeds}), which no table uses, with one hospital {SLOW:g} times slower, "
+        f"until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
+        'in the grid; unit: a task of a fast hospital; "-": not within the run. Low, middle and high are local learning '
+        f"rates: {locally}. The tables use the bold one.",
+        "\n".join(rows),
+    ]
+
+
+def _marked(results: Results, data: str, rule: str, local: float, server: float) -> str:
+    time = mean_time(results, data, rule, local, server)
+    text = "" if time is None else "-" if time == math.inf else f"{time:.1f}"
+    return f"**{text}**" if (local, server) == RATES[data][rule] and text else text
