@@ -44,10 +44,9 @@ class LocalFlower:
     def __init__(self, home: Path) -> None:
         """Keep all of Flower's files below `home`."""
         self._home = home.absolute()
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._environment = {**os.environ, **_OFFLINE, "FLWR_HOME": str(self._home)}
-        self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self._environment = flower_environment(self._home)
 
     def __enter__(self) -> Self:
         """Start the SuperLink and wait until it answers.
@@ -68,7 +67,7 @@ class LocalFlower:
             healthy = self._is_healthy_in_time(self._process)
         finally:
             if not healthy:
-                _end_tree(self._process.pid)
+                end_tree(self._process.pid)
         if not healthy:
             raise RunFailedError(f"Flower's SuperLink did not start; its log: {self._home / 'superlink.log'}")
         return self
@@ -78,7 +77,7 @@ class LocalFlower:
     ) -> None:
         """End the SuperLink and every process it started."""
         if self._process is not None:
-            _end_tree(self._process.pid)
+            end_tree(self._process.pid)
             self._process.wait()
 
     def run(
@@ -140,20 +139,28 @@ class LocalFlower:
     def _is_healthy_in_time(self, process: subprocess.Popen[bytes]) -> bool:
         end = time.monotonic() + _START_LIMIT_S
         while time.monotonic() < end and process.poll() is None:
-            if _answers(f"http://127.0.0.1:{self._port}/health"):
+            if answers(f"http://127.0.0.1:{self._port}/health"):
                 return True
             time.sleep(_POLL_S)
         return False
 
 
-def _free_port() -> int:
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return this process's environment, in which Flower's commands are found, stay offline and keep to `home`."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, **_OFFLINE, "FLWR_HOME": str(home), "PATH": path}
+
+
+def free_port() -> int:
+    """Return a loopback port on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Return whether `url` answers with status 200."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - loopback
             return bool(response.status == 200)
@@ -161,7 +168,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _end_tree(pid: int) -> None:
+def end_tree(pid: int) -> None:
     """Terminate a process and its descendants, then kill what is left."""
     try:
         root = psutil.Process(pid)
