@@ -19,8 +19,8 @@ class Buffered(Arrivals):
         self._size = size
 
     def completes(self, hospital_id: str) -> bool:
-        """Return whether an update of `hospital_id` fills the buffer."""
-        return self.expects(hospital_id) and len(self._collected) + 1 >= self._size
+        """Return whether an update of `hospital_id` fills the buffer by itself."""
+        return self._size == 1 and self.expects(hospital_id)
 
     def is_due(self, now: float) -> bool:
         """Return whether the buffer is full, or no more can come before the next version."""

@@ -44,8 +44,8 @@ class FedAvg:
         return hospital_id in self._outstanding
 
     def completes(self, hospital_id: str) -> bool:
-        """Return whether `hospital_id` is the only one that has not answered."""
-        return self._outstanding == {hospital_id}
+        """Return whether the open round consists of `hospital_id` only."""
+        return self._outstanding == {hospital_id} and not self._collected
 
     def offer(self, update: Update) -> bool:
         """Accept `update` if its hospital was sampled in the open round and has not answered yet."""

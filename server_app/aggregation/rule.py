@@ -76,7 +76,10 @@ class AggregationRule(Protocol):
         """Return whether an update of `hospital_id` would still be accepted."""
 
     def completes(self, hospital_id: str) -> bool:
-        """Return whether an update of `hospital_id` would be taken at once."""
+        """Return whether an update of `hospital_id` would be taken at once, and alone: it need not wait on the disk.
+
+        With others it would be held in memory while they are read, one more model at the peak.
+        """
 
     def offer(self, update: Update) -> bool:
         """Accept `update` for the next version; False when it came too late to count."""
