@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import safetensors.torch
-
 from federation.config import Configuration, flatten
 from federation.durable import write_durably
 from federation.metrics import Scores
@@ -16,6 +14,7 @@ from server_app.ledger_summary import gain_of, summarize_ledger, summarize_score
 from server_app.progress import Contribution, Progress
 from server_app.run_folder import RunFolder
 from server_app.summary import HospitalSummary, RunStatus, Staleness, Summary
+from server_app.tensor_file import as_pieces
 
 _LOGGER = logging.getLogger("aegis.server")
 
@@ -83,7 +82,7 @@ def configured_hospitals(configuration: Configuration, progress: Progress) -> li
 def write_results(folder: RunFolder, summary: Summary, parameters: Parameters | None) -> None:
     """Write the model (if there is one), the summary and the report."""
     if parameters is not None:
-        write_durably(folder.model, safetensors.torch.save(parameters))
+        write_durably(folder.model, as_pieces(parameters))
     write_durably(folder.summary, summary.model_dump_json(indent=2).encode())
     try:
         from server_app.report import write_report
