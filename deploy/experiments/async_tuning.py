@@ -82,7 +82,7 @@ def tuning_section(results: Results) -> Sequence[str]:
         "### How the learning rates were chosen",
         f"Mean time over the tuning seeds ({seeds}), which no table uses, with one hospital {SLOW:g} times slower, "
         f"until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
-        'in the grid; unit: a task of a fast hospital; "-": not within the run. Low, middle and high are local learning '
+        'in the grid; unit: a task of a fast hospital; "-": not within the run. Low, middle, high: local learning '
         f"rates: {locally}. The tables use the bold one.",
         "\n".join(rows),
     ]
