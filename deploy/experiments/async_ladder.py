@@ -56,13 +56,14 @@ RUNGS = _rungs()
 
 
 def ladder_cells(parts: Sequence[str], data_root: str, source: Path) -> list[Cell]:
-    """Return the cells of the ladder if it is among the `parts`; the source tree is not needed."""
+    """Return the cells of the ladder if it is among the `parts`, those of the claim first; `source` is not needed."""
     del source
     if "ladder" not in parts:
         return []
+    ordered = sorted(RUNGS, key=lambda rung: rung not in ("plain", *(f"both{epsilon:g}" for epsilon in EPSILONS)))
     return [
-        timed_cell(_name(rung, seed), {**BASE, **settings}, seconds=SECONDS, seed=seed, data_root=data_root)
-        for rung, (_, settings) in RUNGS.items()
+        timed_cell(_name(rung, seed), {**BASE, **RUNGS[rung][1]}, seconds=SECONDS, seed=seed, data_root=data_root)
+        for rung in ordered
         for seed in SEEDS
     ]
 
