@@ -21,7 +21,7 @@ COMMAND = "aegis experiment straggler"
 
 
 def straggler_cells(parts: Sequence[str], data_root: str, source: Path) -> list[Cell]:
-    """Return the cells of the named parts.
+    """Return the cells of the named parts, those that claims rest on first.
 
     Args:
         parts: of `STRAGGLER_PARTS`; others have none here.
@@ -32,7 +32,8 @@ def straggler_cells(parts: Sequence[str], data_root: str, source: Path) -> list[
     cells = [cell for data in DATA if data in parts for cell in _table_cells(data, data_root)]
     cells += field_cells(data_root) if "field" in parts else []
     cells += tuning_cells(data_root) if "tuning" in parts else []
-    return cells
+    claimed = {cell.name for cell in cells if {"ours", "fedavg"} & set(cell.name.replace("-drop", "+drop").split("-"))}
+    return sorted(cells, key=lambda cell: cell.name not in claimed or cell.name.startswith("tuning"))
 
 
 def straggler_claims(results: Results) -> list[Claim]:
