@@ -90,6 +90,10 @@ class CheckpointStore:
         write_durably(self._path(checkpoint.progress.model_version), as_pieces(tensors, metadata))
         self._forget_all_but(checkpoint.progress)
 
+    def has_version(self, version: int) -> bool:
+        """Return whether there is a checkpoint of `version`."""
+        return self._path(version).exists()
+
     def load_version(self, version: int) -> Parameters:
         """Return the parameters of `version`, which a task is based on that was open at the newest checkpoint.
 
@@ -146,6 +150,11 @@ class CheckpointStore:
         if forbidden := [text for key, text in changed.items() if key not in _MAY_CHANGE]:
             raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(forbidden))
         return tuple(text for key, text in changed.items() if key != "run.resume")
+
+
+def is_written(configuration: Configuration, version: int) -> bool:
+    """Return whether `version` becomes durable when it is made: every `run.checkpoint-every`-th does, and the last."""
+    return version % configuration.run.checkpoint_every == 0 or version >= configuration.aggregation.rounds
 
 
 def _prefixed(state: Parameters) -> Parameters:

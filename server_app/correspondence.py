@@ -163,6 +163,12 @@ class Correspondence:
         self.record("refusal", hospital=hospital_id or None, reason=error.reason, detail=error.detail)
         self._journal.say("refused %s: %s", hospital_id or "an unknown sender", error)
 
+    @property
+    def spoken_for(self) -> frozenset[str]:
+        """Hospitals with an open task, or one whose loss has not been read yet: neither can be asked for more."""
+        unread = {item[0].hospital_id for item in self._unread if isinstance(item, tuple)}
+        return self.in_flight.busy_hospitals | unread
+
     def leave(self, hospital_id: str, node_id: int) -> None:
         """Give up the tasks that `hospital_id` was sent on other nodes than `node_id`, where it is now."""
         detail = f"The hospital has moved to node {node_id}."

@@ -14,7 +14,7 @@ from federation.records.fields import ARRAYS, Records
 from federation.records.tensors import payload_bytes
 from server_app.aggregation.rule import Situation, Update
 from server_app.aggregation.weighing import Weight
-from server_app.checkpoint import Checkpoint
+from server_app.checkpoint import Checkpoint, is_written
 from server_app.dispatch import TRAINING_KINDS
 from server_app.intake import Intake
 from server_app.parts import Parts
@@ -164,7 +164,7 @@ class Engine:
         self._progress.model_version = version = self._model.version
         if version >= self._settings.aggregation.rounds:
             self._rule.close()
-        if version % self._settings.run.checkpoint_every == 0 or version >= self._settings.aggregation.rounds:
+        if is_written(self._settings, version):
             self._save()
         self._record_application(updates, weights, coefficients, base)
         self._evaluate_if_due()

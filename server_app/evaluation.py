@@ -87,25 +87,21 @@ class EvaluationDesk:
         asked = []
         for name in [name for name in idle if name in now.wanted]:
             now.wanted.remove(name)
-            if self.send(name):
+            if self._send(name, self._task, now):
                 now.asked.append(name)
                 asked.append(name)
         self._close_if_complete()
         return asked
 
-    def send(self, name: str, *, number: int | None = None) -> bool:
+    def _send(self, name: str, task: Records, now: OpenEvaluation) -> bool:
         """Send the open evaluation to one hospital; count it as lost, and return False, if its node is not known."""
-        now = self._progress.evaluation
-        if now is None or self._task is None:
-            return False
         sent = self._mail.ask(
-            self._task,
+            task,
             node_id=self._roster.members[name].node_id,
             kind="evaluate",
             hospital_id=name,
             version=now.version,
             split=now.split,
-            number=number,
         )
         if not sent:
             lost = RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node.")

@@ -11,6 +11,7 @@ from federation.records.answers import Discarded, ModelUpdate, Readiness
 from federation.records.tasks import DISCARD, RELEASE, encode_decision
 from server_app.admission import admit_update, require_readiness
 from server_app.aggregation.last_step import last_step_of
+from server_app.checkpoint import is_written
 from server_app.correspondence import Content, expect
 from server_app.dispatch import Dispatch
 from server_app.parts import Parts
@@ -72,7 +73,8 @@ class Intake:
             self._mirror.book(name, answered.declaration, examples=answered.examples)
             direction = last_step_of(parts.model.optimizer_state)
             update = admit_update(answered, dispatch, member, parts.model.parameters, direction)
-            self._require_fresh(dispatch)
+            if dispatch.kind != RELEASE:
+                self._require_fresh(dispatch)
         except RefusalError as error:
             self.lose(name, error)
             return
@@ -81,7 +83,8 @@ class Intake:
         if not self._rule.expects(name):
             self._mail.refuse(RefusalError(RefusalCode.LATE_REPLY, "Its round was already over."), name)
             return
-        held = update if self._rule.completes(name) else parts.buffer.hold(update, answered.declaration)
+        at_once = self._rule.completes(name) and is_written(parts.settings, parts.model.version + 1)
+        held = update if at_once else parts.buffer.hold(update, answered.declaration)
         self._rule.offer(held)
         self._mail.record(
             "update",

@@ -32,8 +32,8 @@ class Reach:
         self._nobody_since = math.inf if self._reachable() else min(self._nobody_since, now)
 
     def idle(self) -> list[str]:
-        """Return the reachable hospitals without an open task, sorted by id."""
-        nodes, names = self._mail.in_flight.busy_nodes, self._mail.in_flight.busy_hospitals
+        """Return the reachable hospitals without an open task, or a lost one that is not settled, sorted by id."""
+        nodes, names = self._mail.in_flight.busy_nodes, self._mail.spoken_for
         return [name for name, node_id in self._reachable() if node_id not in nodes and name not in names]
 
     def present(self) -> list[str]:

@@ -2,15 +2,19 @@
 
 On the virtual clock hospitals stop with the server, so every open task is sent again as of its old time, and the run
 goes on to the same bits. In a deployment a new run of Flower cannot hear answers to the old one: the open tasks are
-counted as interrupted, and their hospitals are asked anew.
+counted as interrupted, and their hospitals are asked anew; so are, under `run.checkpoint-every` > 1, tasks based on a
+version that was not written.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federation.errors import CheckpointError, RefusalCode, RefusalError
 from federation.parameters import Parameters
 from federation.records.answers import Readiness
-from federation.records.tasks import DISCARD
+from federation.records.fields import Records
+from federation.records.tasks import encode_evaluation_task
 from federation.records.tensors import encode_parameters
 from server_app.dispatch import TRAINING_KINDS, Dispatch
 from server_app.intake import Intake
@@ -31,33 +35,53 @@ class Resumption:
         """Take back what waited, then send again, or give up, what was open.
 
         Raises:
-            CheckpointError: something that waited is damaged, or the version that an open task is based on is missing.
+            CheckpointError: something that waited is damaged, or a version that a hospital works on is.
         """
         parts = self._parts
         open_tasks = [task for task in parts.progress.in_flight if task.hospital_id in parts.roster.members]
-        self._take_back({task.number for task in open_tasks})
-        waiting = set(self._numbers)
-        open_tasks = [task for task in open_tasks if task.number not in waiting or task.kind == "evaluate"]
+        waiting = self._take_back()
+        parts.progress.tasks = max([parts.progress.tasks, *waiting, *(task.number for task in open_tasks)])
+        open_tasks = [task for task in open_tasks if task.number not in waiting]
+        again = [task for task in open_tasks if parts.clock.replays and self._is_kept(task.version)]
+        self._reopen_evaluation(again)
         if parts.clock.replays:
-            self._send_again(open_tasks)
-        else:
-            self._give_up(open_tasks)
+            self._send_again(again)
+        self._give_up([task for task in open_tasks if task not in again])
 
-    def _take_back(self, open_numbers: set[int]) -> None:
+    def _take_back(self) -> set[int]:
+        """Let the rule have the updates that waited, and return their numbers.
+
+        One that is based on a version which was not durable, and so was lost, counts as based on this one.
+        """
         parts = self._parts
         kept = parts.buffer.restore(parts.model.parameters, parts.progress.consumed)
-        self._numbers = [update.number for update, _ in kept]
         for update, declaration in kept:
             try:
                 parts.mirror.book(update.hospital_id, declaration, examples=update.examples)
             except RefusalError as error:
                 parts.mail.refuse(error, update.hospital_id)
-            parts.rule.restore(update)
+            base_version = min(update.base_version, parts.model.version)
+            parts.rule.restore(replace(update, base_version=base_version))
             parts.mail.record("restore", hospital=update.hospital_id, number=update.number)
-        parts.progress.tasks = max([parts.progress.tasks, *self._numbers, *open_numbers])
+        return {update.number for update, _ in kept}
+
+    def _reopen_evaluation(self, again: list[OpenTask]) -> None:
+        """Go on with the evaluation that was open; whom no task is sent again is asked anew when it is free.
+
+        Where its version was lost, what has come of it is all that comes.
+        """
+        parts, now = self._parts, self._parts.progress.evaluation
+        if now is None:
+            return
+        if not self._is_kept(now.version):
+            parts.evaluation.close()
+            return
+        parts.evaluation.reopen(self._version(now.version))
+        repeated = {task.hospital_id for task in again if (task.kind, task.version) == ("evaluate", now.version)}
+        now.wanted = [name for name in now.asked if name not in repeated] + now.wanted
+        now.asked = [name for name in now.asked if name in repeated]
 
     def _give_up(self, tasks: list[OpenTask]) -> None:
-        self._parts.progress.evaluation = None
         for task in tasks:
             if task.kind in TRAINING_KINDS:
                 detail = f"The server was restarted while it worked on version {task.version}."
@@ -65,47 +89,61 @@ class Resumption:
 
     def _send_again(self, tasks: list[OpenTask]) -> None:
         """Send every open task as of the time when it was sent; afterwards it is the time of the checkpoint."""
-        parts, now = self._parts, self._parts.progress.elapsed_s
-        if parts.progress.evaluation is not None:
-            parts.evaluation.reopen(self._version(parts.progress.evaluation.version))
-        decided = [task for task in tasks if task.kind not in ("train", "evaluate")]
-        for task in decided:
-            self._repeat_decision(task)
+        parts = self._parts
+        self._repeat_decisions([task for task in tasks if task.kind not in ("train", "evaluate")])
         for task in tasks:
             parts.clock.set(task.sent_at)
             if task.kind == "train":
                 self._train(task)
             elif task.kind == "evaluate":
-                parts.evaluation.send(task.hospital_id, number=task.number)
+                self._ask_for_scores(task)
         parts.mail.in_flight.sort([task.number for task in tasks])
-        parts.clock.set(now)
+        parts.clock.set(parts.progress.elapsed_s)
 
-    def _repeat_decision(self, task: OpenTask) -> None:
-        """Let the hospital train again until it is ready, then tell it once more what becomes of the result."""
+    def _repeat_decisions(self, tasks: list[OpenTask]) -> None:
+        """Let hospitals train again until they are ready, then tell them once more what becomes of the results."""
         parts = self._parts
-        parts.clock.set(task.began_at)
-        self._train(task)
-        received = parts.mail.receive(parts.settings.aggregation.give_up_s)
-        if received is None or not isinstance(received[1], Readiness):
-            raise CheckpointError(f"Expected {task.hospital_id} to be ready again, found {received}.")
-        ready: Dispatch = received[0]
-        parts.clock.set(task.sent_at)
-        self._intake.decide(ready, task.kind)
-        if task.kind != DISCARD:
-            parts.rule.resend(task.hospital_id, task.version)
+        for task in tasks:
+            parts.clock.set(task.began_at)
+            self._train(task)
+        ready: dict[int, Dispatch] = {}
+        for _ in tasks:
+            received = parts.mail.receive(parts.settings.aggregation.give_up_s)
+            if received is None or not isinstance(received[1], Readiness):
+                raise CheckpointError(f"Expected {len(tasks)} hospitals to be ready again, found {received}.")
+            ready[received[0].number] = received[0]
+        for task in tasks:
+            parts.clock.set(task.sent_at)
+            self._intake.decide(ready[task.number], task.kind)
 
     def _train(self, task: OpenTask) -> None:
-        parts, name = self._parts, task.hospital_id
         arrays = encode_parameters(self._version(task.version))
-        parts.mail.ask(
-            encode_task(parts.settings, arrays, version=task.version, hospital_id=name),
-            node_id=parts.roster.members[name].node_id,
-            kind="train",
-            hospital_id=name,
+        content = encode_task(self._parts.settings, arrays, version=task.version, hospital_id=task.hospital_id)
+        self._ask(task, content, "train")
+        self._parts.rule.resend(task.hospital_id, task.version)
+
+    def _ask_for_scores(self, task: OpenTask) -> None:
+        content = encode_evaluation_task(
+            encode_parameters(self._version(task.version)),
+            model_version=task.version,
+            split=task.split,
+            run=self._parts.settings.run.name,
+        )
+        self._ask(task, content, "evaluate")
+
+    def _ask(self, task: OpenTask, content: Records, kind: str) -> None:
+        self._parts.mail.ask(
+            content,
+            node_id=self._parts.roster.members[task.hospital_id].node_id,
+            kind=kind,
+            hospital_id=task.hospital_id,
             version=task.version,
+            split=task.split,
             number=task.number,
         )
-        parts.rule.resend(name, task.version)
+
+    def _is_kept(self, version: int) -> bool:
+        return version == self._parts.model.version or self._parts.store.has_version(version)
 
     def _version(self, version: int) -> Parameters:
         model = self._parts.model

@@ -6,6 +6,7 @@ not lose it. In a simulation the hospitals stop with the server and give the sam
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -17,14 +18,12 @@ from torch import Tensor
 
 from federation.durable import write_durably
 from federation.errors import CheckpointError, RefusalError
-from federation.parameters import Parameters, finite_norm, require_structure
+from federation.parameters import Parameters, digest, require_structure
 from federation.records.declarations import Declaration, decode_declaration, encode_declaration
 from server_app.aggregation.rule import Update
 from server_app.clock import Clock
 from server_app.run_folder import RunFolder
 from server_app.tensor_file import as_pieces
-
-_NORM_TOLERANCE = 1e-5
 
 Kept = tuple[Update, Declaration | None]
 
@@ -80,7 +79,8 @@ class DiskBuffer:
         """Write `update` durably and return it with tensors that are read when they are needed."""
         path = self._path(update.number)
         facts = {name: getattr(update, name) for name in _FACTS} | {"declaration": encode_declaration(declaration)}
-        write_durably(path, as_pieces(update.load(), {"facts": json.dumps(facts)}))
+        tensors = update.load()
+        write_durably(path, as_pieces(tensors, {"facts": json.dumps(facts), "digest": _digest_all(tensors, facts)}))
         return _read_later(path, facts)
 
     def drop(self, numbers: Collection[int]) -> None:
@@ -107,21 +107,26 @@ def _read_later(path: Path, facts: Mapping[str, object]) -> Update:
 
 
 def _read(path: Path, like: Mapping[str, Tensor]) -> Kept:
-    """Return the update at `path`; its own norm shows that its values are those that were written."""
+    """Return the update at `path`; its digest shows that everything in it is as it was written."""
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
+            metadata = file.metadata() or {}
+            facts = json.loads(metadata["facts"])
             found: Parameters = {name: file.get_tensor(name) for name in like}
             extra = set(file.keys()) - set(like)
         require_structure(found, like)
-        update = _read_later(path, facts)
-        if extra or abs(finite_norm(found) - update.norm) > _NORM_TOLERANCE * update.norm:
-            raise ValueError("content and norm differ")
-        return update, decode_declaration(facts["declaration"])
+        if extra or metadata["digest"] != _digest_all(found, facts):
+            raise ValueError("content and digest differ")
+        return _read_later(path, facts), decode_declaration(facts["declaration"])
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RefusalError) as error:
         raise CheckpointError(
             f"{path} holds an update that waits, and cannot be used: {error}. Delete it to go on without it."
         ) from None
+
+
+def _digest_all(tensors: Parameters, facts: Mapping[str, object]) -> str:
+    """Return the sha256 of an update's tensors and of what is known of it."""
+    return hashlib.sha256((digest(tensors) + json.dumps(facts, sort_keys=True)).encode()).hexdigest()
 
 
 def make_buffer(clock: Clock, folder: RunFolder) -> UpdateBuffer:

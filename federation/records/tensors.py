@@ -62,6 +62,8 @@ def payload_bytes(content: RecordDict) -> int:
 
 
 def _scalar_bytes(value: object) -> int:
+    if isinstance(value, list | tuple):
+        return sum(_scalar_bytes(item) for item in value)
     return len(value) if isinstance(value, str | bytes) else 8
 
 

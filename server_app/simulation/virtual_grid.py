@@ -57,7 +57,7 @@ class VirtualClock:
         return self._now
 
     def set(self, now: float) -> None:
-        """Go to `now`, whatever is scheduled; what that makes late happens at the next wait."""
+        """Go to `now`, whatever is scheduled; what that makes late happens at the next wait, as of its own time."""
         self._now = now
 
     def schedule(self, delay_s: float, event: Callable[[], bool]) -> None:
@@ -81,11 +81,12 @@ class VirtualClock:
         self._now = end
 
     def _happen(self, moment: float) -> bool:
-        """Advance to `moment` and let all its events happen; return whether any wakes the waiter."""
-        self._now = max(self._now, moment)
+        """Let all events of `moment` happen, and be there or later; return whether any wakes the waiter."""
+        now, self._now = self._now, moment
         wake = False
         while self._events and self._events[0][0] == moment:
             wake |= heapq.heappop(self._events)[2]()
+        self._now = max(now, moment)
         return wake
 
 

@@ -86,6 +86,9 @@ COVERED = {
     "server_app.report.render_report": (
         "tests/server_app/report/test_report.py::test_every_text_of_the_data_is_escaped_and_shown_as_it_is"
     ),
+    "server_app.update_buffer.DiskBuffer": (
+        "tests/server_app/test_update_buffer.py::test_update_that_is_held_is_there_for_the_next_server"
+    ),
 }
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

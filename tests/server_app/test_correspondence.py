@@ -1,0 +1,56 @@
+"""Whoever has an open task, or a lost one that nobody has read about yet, is not asked for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federation.errors import RefusalCode, RefusalError
+from federation.records.tasks import encode_query
+from server_app.correspondence import Correspondence
+from server_app.grid_link import GridLink
+from server_app.journal import Journal
+from server_app.progress import Progress
+from server_app.simulation.timing import SiteTiming
+from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
+from tests.doubles import Hospitals
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Iterator[Correspondence]:
+    """Give a post office over two simulated hospitals that take a minute for a task."""
+    grid = VirtualGrid(Hospitals().app(), [VirtualSite(node_config={"partition-id": 0}, timing=SiteTiming())] * 2, {})
+    with Journal(tmp_path / "events.jsonl") as journal:
+        yield Correspondence(GridLink(grid, grid.clock, give_up_s=600.0), grid.clock, Progress(), journal)
+
+
+def test_hospital_that_moved_is_spoken_for_until_the_loss_of_its_task_has_been_read(mail: Correspondence) -> None:
+    mail.ask(encode_query("run"), node_id=2, kind="train", hospital_id="north", version=0)
+
+    mail.leave("north", node_id=3)
+    before = mail.spoken_for
+    received = mail.receive(0.0)
+
+    assert received is not None
+    assert isinstance(received[1], RefusalError)
+    assert received[1].code is RefusalCode.NODE_LOST
+    assert (before, mail.spoken_for) == ({"north"}, frozenset())
+
+
+def test_task_at_the_node_where_the_hospital_is_now_stays_open(mail: Correspondence) -> None:
+    mail.ask(encode_query("run"), node_id=2, kind="train", hospital_id="north", version=0)
+
+    mail.leave("north", node_id=2)
+
+    assert mail.in_flight.count("train") == 1
+    assert mail.spoken_for == {"north"}
+
+
+def test_numbers_count_tasks_and_not_queries(mail: Correspondence) -> None:
+    mail.ask(encode_query("run"), node_id=2, kind="query")
+    mail.ask(encode_query("run"), node_id=3, kind="train", hospital_id="north", version=0)
+
+    assert sorted(dispatch.number for dispatch in mail.in_flight) == [0, 1]
+    assert mail.progress.tasks == 1
