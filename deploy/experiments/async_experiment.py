@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deploy.experiments.async_chapter import Chapter, Results
 from deploy.experiments.async_ladder import LADDER
+from deploy.experiments.async_server import SERVER
 from deploy.experiments.async_straggler import STRAGGLER
 from deploy.experiments.async_sweep import SWEEP
 from deploy.experiments.cells import Cell
@@ -21,7 +22,7 @@ from federation.durable import write_durably
 from federation.errors import ConfigurationError
 
 SLUG = "03-async"
-CHAPTERS: tuple[Chapter, ...] = (STRAGGLER, LADDER, SWEEP)
+CHAPTERS: tuple[Chapter, ...] = (STRAGGLER, LADDER, SWEEP, SERVER)
 """In the order of the page."""
 
 

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from deploy.experiments.experiment import Experiment, data_folder, run_experiment
-from deploy.experiments.parts import FEDAVG_PARTS, LADDER_PARTS, PRIVACY_PARTS, STRAGGLER_PARTS, SWEEP_PARTS
+from deploy.experiments.parts import (
+    FEDAVG_PARTS,
+    LADDER_PARTS,
+    PRIVACY_PARTS,
+    SERVER_PARTS,
+    STRAGGLER_PARTS,
+    SWEEP_PARTS,
+)
 
 experiment = typer.Typer(no_args_is_help=True, help="Measure what docs/results claims.")
 
@@ -115,6 +122,19 @@ def sweep_command(
 ) -> None:
     """Measure noise levels against decays of staleness. Run it in the source tree; it resumes."""
     _run_chapter("sweep", part, data, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("server")
+def server_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(SERVER_PARTS)}.")
+    ] = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the server itself: speed, memory, and how it stands kills. Run it in the source tree; it resumes."""
+    _run_chapter("server", part, None, jobs=jobs, fresh=fresh, as_json=as_json)
 
 
 def _run_chapter(

@@ -7,3 +7,4 @@ PRIVACY_PARTS = ("accounting", "noise", "ledger", "dp-sgd", "adult", "pneumonia"
 STRAGGLER_PARTS = ("pneumonia", "organa", "field", "tuning")
 LADDER_PARTS = ("ladder",)
 SWEEP_PARTS = ("sweep",)
+SERVER_PARTS = ("apply", "memory", "rate", "kills")

@@ -1,0 +1,189 @@
+"""How fast an update becomes part of the model: against a bare torch axpy, and against Flower's own aggregation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
+
+from client_app.device import cpu_threads
+from deploy.experiments.async_server_replies import draw_update, model_like
+from deploy.experiments.cells import Result
+from deploy.experiments.noop_app import EXAMPLES, INFO
+from federation.config import AggregationConfig
+from federation.parameters import Parameters, finite_norm
+from federation.records.answers import (
+    ModelUpdate,
+    decode_enrolment,
+    decode_training_answer,
+    encode_enrolment,
+    encode_model_update,
+)
+from server_app.admission import admit_update
+from server_app.aggregation.norm_history import NormHistory
+from server_app.aggregation.rule import Update
+from server_app.aggregation.weighing import Weighing
+from server_app.correspondence import expect
+from server_app.dispatch import Dispatch
+from server_app.global_model import GlobalModel
+from server_app.roster import Member
+
+_DISTINCT = 8
+
+
+def measure_apply(settings: dict[str, Any], folder: Path) -> Result:
+    """Return how long torch's axpy takes over the bytes of updates, divided by how long a model takes to apply them.
+
+    Applying is all of `GlobalModel.apply`: accumulate, check, next version. Both take turns in this process with one
+    thread, so that a drifting machine cancels out; the first version, for which the whole model is looked through, is
+    not in it.
+
+    Args:
+        settings: `models`, `updates_per_version`, `repetitions`.
+        folder: not used.
+    """
+    del folder
+    cases = {}
+    with cpu_threads(1):
+        for name, size in itertools.product(settings["models"], settings["updates_per_version"]):
+            updates = [draw_update(model_like(name), seed) for seed in range(size)]
+            cases[f"{name}, K={size}"] = _take_turns(_axpy(updates), _apply(name, updates), settings["repetitions"])
+    return {"baseline": "torch axpy", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
+
+
+def measure_against_flower(settings: dict[str, Any], folder: Path) -> Result:
+    """Return how long Flower's own aggregation of replies takes, divided by how long ours takes from the same records.
+
+    Flower's is `aggregate_arrayrecords`, the part of its FedAvg that makes the model. Ours decodes every reply, admits
+    it by all checks, weighs it, applies it, and encodes the next broadcast, which Flower's result is already. Each case
+    is measured with every number of threads, of which torch makes use and NumPy does not; the better one counts.
+
+    Args:
+        settings: `models`, `replies`, `threads` (0: one per core), `repetitions`.
+        folder: not used.
+    """
+    del folder
+    cases = {}
+    for name, replies in itertools.product(settings["models"], settings["replies"]):
+        records = make_replies(name, replies)
+        found = [_against_flower(name, records, threads, settings["repetitions"]) for threads in settings["threads"]]
+        cases[f"{name}, {replies} replies"] = max(found, key=lambda case: float(case["ratio"]))
+    return {"baseline": "Flower", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
+
+
+def _against_flower(name: str, records: list[RecordDict], threads: int, repetitions: int) -> dict[str, Any]:
+    threads = threads or os.cpu_count() or 1
+    with cpu_threads(threads):
+        found = _take_turns(
+            lambda: aggregate_arrayrecords(records, "examples"), OurAggregation(name, records), repetitions
+        )
+    return {"threads": threads, **found}
+
+
+def _take_turns(theirs: Callable[[], object], ours: Callable[[], object], repetitions: int) -> dict[str, Any]:
+    """Return the median ratio of their time to ours, pair by pair, after one pair that does not count."""
+    pairs = [(_time(theirs), _time(ours)) for _ in range(repetitions + 1)][1:]
+    ratios = [theirs_s / ours_s for theirs_s, ours_s in pairs]
+    return {
+        "ratio": statistics.median(ratios),
+        "theirs_ms": 1000 * statistics.median(theirs_s for theirs_s, _ in pairs),
+        "ours_ms": 1000 * statistics.median(ours_s for _, ours_s in pairs),
+        "ratios": ratios,
+    }
+
+
+def _time(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _axpy(updates: Sequence[Parameters]) -> Callable[[], None]:
+    """Return torch's axpy of all `updates`, each as one piece of memory, which is the fastest way."""
+    pieces = [torch.cat([value.reshape(-1) for value in update.values()]) for update in updates]
+    target, coefficient = torch.zeros_like(pieces[0]), 1 / len(pieces)
+
+    def add() -> None:
+        for piece in pieces:
+            target.add_(piece, alpha=coefficient)
+
+    return add
+
+
+def _apply(name: str, updates: Sequence[Parameters]) -> Callable[[], None]:
+    model, coefficients = GlobalModel(model_like(name), version=0), [1 / len(updates)] * len(updates)
+    loads = [lambda update=update: update for update in updates]
+    norm = math.fsum(finite_norm(update) for update in updates) / len(updates)
+    return lambda: model.apply(loads, coefficients, norm=norm)
+
+
+def make_replies(name: str, count: int) -> list[RecordDict]:
+    """Return as many replies for the model called `name`; from the ninth on the first ones again, to spare memory."""
+    distinct = [
+        encode_model_update(
+            ModelUpdate(
+                hospital_id=_hospital(number),
+                model_version=0,
+                examples=EXAMPLES,
+                update=draw_update(model_like(name), number),
+            )
+        )
+        for number in range(min(count, _DISTINCT))
+    ]
+    return [distinct[number % _DISTINCT] for number in range(count)]
+
+
+def _hospital(number: int) -> str:
+    return f"hospital-{number % _DISTINCT:03d}"
+
+
+class OurAggregation:
+    """Our way from the records of replies to the next model and its broadcast.
+
+    Attributes:
+        model: that the replies are applied to, over and over.
+    """
+
+    def __init__(self, name: str, records: Sequence[RecordDict]) -> None:
+        """Prepare the aggregation of `records` into the model called `name`, which begins with zeros."""
+        self.model = GlobalModel(model_like(name), version=0)
+        self._records = records
+        self._members = {
+            _hospital(number): Member(
+                node_id=2, enrolment=decode_enrolment(encode_enrolment(_hospital(number), EXAMPLES, INFO))
+            )
+            for number in range(len(records))
+        }
+        self._weighing = Weighing(AggregationConfig(), lambda: dict.fromkeys(self._members, EXAMPLES))
+
+    def __call__(self) -> None:
+        """Decode, admit, weigh and apply all replies, and encode the broadcast."""
+        updates = [self._admit(number, record) for number, record in enumerate(self._records)]
+        weights = self._weighing.weigh(updates, version=0, applied={}, norms=NormHistory())
+        coefficients = self._weighing.coefficients(weights)
+        length = math.fsum(c * update.norm for c, update in zip(coefficients, updates, strict=True))
+        self.model.apply([update.load for update in updates], coefficients, norm=length)
+        self.model.broadcast()
+
+    def _admit(self, number: int, record: RecordDict) -> Update:
+        hospital = _hospital(number)
+        dispatch = Dispatch(
+            message_id=str(number),
+            node_id=2,
+            hospital_id=hospital,
+            kind="train",
+            model_version=0,
+            sent_at=0.0,
+            number=number,
+        )
+        answer = expect(ModelUpdate, decode_training_answer(record))
+        return admit_update(answer, dispatch, self._members[hospital], self.model.parameters)
