@@ -35,9 +35,17 @@ class FollowedRun:
         return [event for event in events if kind in (None, event["event"]) and fields.items() <= event.items()]
 
     def wait_for(self, kind: str, *, count: int = 1, **fields: object) -> None:
-        """Wait until the log holds `count` events of this kind and with these fields."""
-        seen = lambda: len(self.events(kind, **fields)) >= count  # noqa: E731
-        wait_until(seen, f"{count} x {kind} {fields} in {self.folder / 'events.jsonl'}")
+        """Wait until the log holds `count` events of this kind and with these fields, as long as it grows."""
+
+        def is_there() -> bool:
+            return len(self.events(kind, **fields)) >= count
+
+        while not is_there():
+            length = len(self._read())
+            wait_until(
+                lambda: is_there() or len(self._read()) > length,  # noqa: B023 - asked within this turn only
+                f"{count} x {kind} {fields} in {self.folder / 'events.jsonl'}",
+            )
 
     def wait_for_end(self) -> dict[str, Any]:
         """Wait until the server has ended and return its summary."""
