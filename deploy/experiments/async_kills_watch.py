@@ -65,7 +65,7 @@ class Book:
         self._began = time.perf_counter()
 
     def at_work(self) -> None:
-        """Note once how long that took: until the first training task or decision is sent, or an update applied."""
+        """Note once how long that took: until the first task or decision is sent, or an update applied."""
         if not self._at_work:
             self._at_work = True
             self.line("at work", resumed=self._resumed, seconds=time.perf_counter() - self._began, at=time.time())
@@ -93,7 +93,7 @@ def watch_parts(reach: Reach, book: Book) -> None:
         return held
 
     def noted_ask(self: Correspondence, content: Any, **rest: Any) -> bool:
-        if str(rest["kind"]).startswith("train"):
+        if rest["kind"] != "query":
             book.at_work()
         return ask(self, content, **rest)
 
