@@ -1,4 +1,4 @@
-"""Runs of these tests write no report, which takes ten times as long as a run of scripted hospitals, and sync nothing."""
+"""Runs of these tests write no report, which takes ten times as long as they do, and force nothing to the disk."""
 
 from __future__ import annotations
 
