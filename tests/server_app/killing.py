@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,3 +26,23 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *
         return result
 
     monkeypatch.setattr(owner, name, deadly)
+
+
+class Point(NamedTuple):
+    """Where a server dies: at the `call`-th call of `owner.name`, before or after its work."""
+
+    owner: Any
+    name: str
+    call: int
+    after: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.call}-{'after' if self.after else 'before'}"
+
+
+def break_off(monkeypatch: pytest.MonkeyPatch, point: Point, start: Callable[[], object]) -> None:
+    """Let the server that `start` runs die at `point`."""
+    with monkeypatch.context() as patch:
+        kill_at(patch, point.owner, point.name, point.call, after=point.after)
+        with pytest.raises(Killed):
+            start()

@@ -17,8 +17,8 @@ from federation.config import describe_keys, flatten
 from federation.durable import write_durably
 from federation.errors import CheckpointError
 from federation.parameters import Parameters, digest
-from server_app.checkpoint import _MAY_CHANGE, Checkpoint, CheckpointStore
-from server_app.progress import Contribution, Progress
+from server_app.checkpoint import _MAY_CHANGE, Checkpoint, CheckpointStore, is_written
+from server_app.progress import Contribution, OpenEvaluation, OpenTask, Progress
 from server_app.summary import CurvePoint
 from tests.doubles import configure
 
@@ -59,7 +59,7 @@ NAMED_TENSORS = st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1
 
 
 @given(NAMED_TENSORS, NAMED_TENSORS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tensors_survive_bit_by_bit_and_in_their_order(
     tmp_path: Path, parameters: Parameters, state: Parameters
 ) -> None:
@@ -100,6 +100,73 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "version-00000003.safetensors", "version-00000004.safetensors",
     ]  # fmt: skip
+
+
+def open_task(version: int, number: int = 1) -> OpenTask:
+    return OpenTask(
+        number=number, hospital_id="north", kind="train", version=version, split="", sent_at=0.5, began_at=0.5
+    )  # fmt: skip
+
+
+def versions_in(folder: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("version-")) for path in folder.glob("version-*"))
+
+
+def test_versions_that_hospitals_work_on_or_score_are_kept_until_they_have_answered(tmp_path: Path) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=1)
+    kept = []
+    for version in range(8):
+        made = small_checkpoint(version)
+        tasks = [open_task(1, 1), open_task(3, 2)] if version < 5 else [open_task(3, 2)]
+        made.progress.in_flight = tasks if version < 7 else []
+        made.progress.evaluation = OpenEvaluation(version=2, split="validation") if 2 <= version < 4 else None
+        store.save(made)
+        kept.append(versions_in(tmp_path))
+
+    assert kept == [[0], [1], [1, 2], [1, 2, 3], [1, 3, 4], [3, 5], [3, 6], [7]]
+
+
+def test_parameters_of_a_version_that_a_hospital_works_on_are_given_back(tmp_path: Path) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=2)
+    for version in (4, 5):
+        made = small_checkpoint(version)
+        made.parameters["z"].fill_(version)
+        store.save(made)
+
+    assert [store.has_version(version) for version in (3, 4, 5)] == [False, True, True]
+    assert [float(store.load_version(version)["z"].mean()) for version in (4, 5)] == [4.0, 5.0]
+    with pytest.raises(CheckpointError, match="version-00000003"):
+        store.load_version(3)
+
+
+@pytest.mark.parametrize(
+    ("version", "every", "written"), [(1, 1, True), (2, 3, False), (3, 3, True), (9, 4, False), (10, 4, True)]
+)
+def test_every_so_many_versions_and_the_last_are_written(
+    tmp_path: Path, version: int, every: int, written: bool
+) -> None:
+    configuration = configure(tmp_path, run__checkpoint_every=every, aggregation__rounds=10)
+
+    assert is_written(configuration, version) is written
+
+
+def test_open_tasks_and_scores_survive_exactly(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    progress = PROGRESS.model_copy(
+        update={
+            "tasks": 9,
+            "in_flight": [open_task(2), open_task(3, 8)],
+            "consumed": [4, 7],
+            "evaluation": OpenEvaluation(version=2, split="validation", opened_at=1 / 3, wanted=["a"], asked=["b"]),
+            "longest_task_s": 0.1 + 0.2,
+            "least_variance": 1e-7,
+        }
+    )
+    progress.norms.note("north", variance=9.0, norm=1 / 7)
+
+    store.save(Checkpoint(parameters={"w": torch.zeros(1)}, progress=progress))
+
+    assert store.load_newest().progress == progress
 
 
 def test_older_file_is_deleted_only_after_the_newer_one_is_durable(

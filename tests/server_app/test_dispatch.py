@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from flwr.app import RecordDict
 
 from federation.errors import RefusalCode, RefusalError
 from server_app.dispatch import Dispatch, InFlight
 from server_app.grid_link import Reply
+from server_app.progress import OpenTask
 
 
-def task(number: int, kind: str = "train") -> Dispatch:
-    return Dispatch(
-        message_id=f"message-{number}",
-        node_id=number,
-        hospital_id=f"hospital-{number}",
-        kind=kind,
-        model_version=1,
-        sent_at=float(number),
-    )
+def task(number: int, kind: str = "train", **fields: Any) -> Dispatch:
+    usual: dict[str, Any] = {
+        "message_id": f"message-{number}",
+        "node_id": number,
+        "hospital_id": f"hospital-{number}",
+        "kind": kind,
+        "model_version": 1,
+        "sent_at": float(number),
+        "number": number,
+    }
+    return Dispatch(**usual | fields)
 
 
 def reply(number: int, *, node_id: int | None = None, error_code: int = 0) -> Reply:
@@ -89,3 +94,39 @@ def test_table_may_be_changed_while_it_is_walked() -> None:
         table.settle(reply(dispatch.node_id))
 
     assert not table
+
+
+def test_tasks_of_a_hospital_that_moved_are_closed_but_those_at_its_new_node() -> None:
+    table = in_flight(task(1), task(2, hospital_id="hospital-1"), task(3))
+
+    closed = table.leave("hospital-1", 2)
+
+    assert closed == [task(1)]
+    assert [dispatch.number for dispatch in table] == [2, 3]
+    assert table.busy_hospitals == {"hospital-1", "hospital-3"}
+    assert refusal_of(table, reply(1)).code is RefusalCode.DUPLICATE_REPLY
+
+
+def test_tasks_older_than_the_limit_of_their_kind_are_given_up_unless_their_answer_is_here() -> None:
+    table = in_flight(task(1), task(2, "query"), task(3), task(4))
+
+    closed = table.give_up(14.0, {"train": 10.0, "query": 20.0}, {"message-3"})
+
+    assert closed == [task(1)]
+    assert [dispatch.number for dispatch in table] == [2, 3, 4]
+
+
+def test_answers_are_asked_for_in_the_order_of_the_numbers_given_and_then_of_the_rest() -> None:
+    table = in_flight(task(1), task(2), task(3), task(4), task(5))
+
+    table.sort([4, 2])
+
+    assert table.message_ids == [f"message-{number}" for number in (4, 2, 1, 3, 5)]
+
+
+def test_open_task_tells_a_checkpoint_all_that_is_needed_to_send_it_again() -> None:
+    dispatch = task(7, "train.release", sent_at=12.5, began_at=3.25, split="test")
+
+    assert dispatch.as_open_task() == OpenTask(
+        number=7, hospital_id="hospital-7", kind="train.release", version=1, split="test", sent_at=12.5, began_at=3.25
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from federation.config import flatten
 from federation.datasets.image_set import DatasetInfo, Task
-from federation.errors import RunFailedError, SiteErrorCode
+from federation.errors import RunFailedError
 from federation.models import build_model
 from federation.parameters import Parameters, is_finite, read_parameters
-from federation.records.answers import ModelUpdate
 from server_app.engine import Engine
 from server_app.main import app as server_app
 from server_app.run_folder import RunFolder
@@ -26,6 +25,7 @@ from server_app.simulation.timing import SiteTiming
 from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
 from server_app.summary import RunStatus, Summary
 from tests.doubles import INFO, Hospitals, Spoiler, changed, configure
+from tests.server_app.spoilers import SPOILERS
 
 
 def final_parameters(folder: Path) -> Parameters:
@@ -75,23 +75,6 @@ def test_size_factor_decides_how_much_a_hospital_counts(
         torch.testing.assert_close(final_parameters(tmp_path)[name], start + move)
     rows = events(tmp_path, "apply")[0]["updates"]
     assert [row["weight"] for row in rows] == pytest.approx([w / sum(weights) for w in weights])
-
-
-SPOILERS: dict[str, tuple[Callable[[ModelUpdate], Any], str]] = {
-    "nan": (lambda a: changed(update={k: v * float("nan") for k, v in a.update.items()})(a), "non-finite"),
-    "infinity": (lambda a: changed(update={k: v / 0 for k, v in a.update.items()})(a), "non-finite"),
-    "shape": (lambda a: changed(update={k: v[..., None] for k, v in a.update.items()})(a), "wrong-shape"),
-    "dtype": (lambda a: changed(update={k: v.double() for k, v in a.update.items()})(a), "wrong-dtype"),
-    "names": (lambda a: changed(update={f"x{k}": v for k, v in a.update.items()})(a), "wrong-names"),
-    "version": (lambda a: changed(model_version=a.model_version + 1)(a), "wrong-version"),
-    "hospital": (changed(hospital_id="hospital-000"), "wrong-hospital"),
-    "no examples": (changed(examples=0), "no-examples"),
-    "too many examples": (changed(examples=10**9), "malformed"),
-    "empty records": (lambda a: RecordDict(), "malformed"),
-    "site error": (lambda a: Error(int(SiteErrorCode.TRAINING_FAILED), "x"), "site-error:training-failed"),
-    "lost node": (lambda a: Error(5, "x"), "node-lost"),
-    "foreign error": (lambda a: Error(2, "secret"), "site-error"),
-}
 
 
 @pytest.mark.parametrize("kind", SPOILERS)

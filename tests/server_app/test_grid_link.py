@@ -140,3 +140,23 @@ def test_without_time_to_wait_the_grid_is_asked_once() -> None:
 
     assert link_over(grid, clock).receive(iter(["message-5"]), 0.0) == []
     assert (clock.waits, len(grid.pulled)) == ([], 1)
+
+
+def test_messages_are_asked_for_four_at_a_time_until_any_is_answered() -> None:
+    grid = ScriptedGrid(pulls=[[], [reply_from(7, CONTENT)]])
+    ids = [f"message-{number}" for number in range(11)]
+
+    replies = link_over(grid).receive(ids, 10.0)
+
+    assert grid.pulled == [ids[:4], ids[4:8]]
+    assert [reply.answered for reply in replies] == ["message-7"]
+
+
+def test_all_messages_are_asked_for_before_the_next_wait() -> None:
+    clock, grid = CountingClock(), ScriptedGrid()
+    ids = [f"message-{number}" for number in range(6)]
+
+    link_over(grid, clock).receive(ids, 1.5)
+
+    assert grid.pulled == [ids[:4], ids[4:]] * 3
+    assert clock.waits == [1.5, 0.5]

@@ -184,6 +184,41 @@ def test_unbounded_wait_for_nothing_is_an_error_and_not_a_hang() -> None:
         VirtualClock().wait(math.inf)
 
 
+def test_clock_that_is_set_is_there_and_what_is_late_happens_at_the_next_wait_as_of_its_own_time() -> None:
+    clock = VirtualClock()
+    happened: list[tuple[str, float]] = []
+
+    def happen(name: str, *, follower_s: float | None = None, wakes: bool = False) -> bool:
+        happened.append((name, clock.now()))
+        if follower_s is not None:
+            clock.schedule(follower_s, partial(happen, f"after {name}", wakes=True))
+        return wakes
+
+    clock.schedule(3.0, partial(happen, "late", follower_s=4.0))
+    clock.schedule(30.0, partial(happen, "future", follower_s=4.0))
+
+    clock.set(10.0)
+    now_before = clock.now()
+    clock.wait(5.0)
+    now_between = clock.now()
+    clock.wait(100.0)
+
+    assert happened == [("late", 3.0), ("after late", 7.0), ("future", 30.0), ("after future", 34.0)]
+    assert (now_before, now_between, clock.now()) == (10.0, 10.0, 34.0)
+
+
+def test_task_sent_as_of_an_earlier_time_is_answered_when_it_would_have_been() -> None:
+    timing = SiteTiming(train_s=10.0, bytes_per_s=8.0)
+    expected, _ = arrival(first := grid_of(timing), send(first, 2))
+    grid = grid_of(timing)
+
+    message_id = send(grid, 2)
+    grid.clock.set(expected - 1.0)  # Computed by then, and on its way back.
+    moment, _ = arrival(grid, message_id)
+
+    assert moment == expected > 11.0
+
+
 @pytest.mark.parametrize("fidelity", [False, True])
 def test_hospital_that_changes_what_it_received_changes_nothing_for_others(fidelity: bool) -> None:
     received: list[tuple[Any, list[str]]] = []

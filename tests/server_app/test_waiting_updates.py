@@ -1,0 +1,136 @@
+"""Updates that wait on the disk survive the server: whatever was held is applied once, whenever it is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.errors import CheckpointError
+from server_app import checkpoint as checkpoint_module
+from server_app import session
+from server_app.aggregation.rule import Update
+from server_app.engine import Engine
+from server_app.evaluation import EvaluationDesk
+from server_app.simulation.timing import SiteTiming
+from server_app.simulation.virtual_grid import VirtualClock
+from server_app.update_buffer import DiskBuffer
+from tests.doubles import Hospitals
+from tests.server_app.killing import Point, break_off
+from tests.server_app.runs import applied, events, final_digest, run
+
+TIMINGS = [
+    SiteTiming(train_s=10, evaluate_s=1),
+    SiteTiming(train_s=10, evaluate_s=1),
+    SiteTiming(train_s=13, evaluate_s=1, bytes_per_s=60.0),
+    SiteTiming(train_s=31, evaluate_s=45),
+]
+RULES: dict[str, dict[str, Any]] = {
+    "fedavg": {"aggregation__rounds": 4},
+    "fedasync": {"aggregation__rule": "fedasync", "aggregation__rounds": 9},
+    "buffered": {"aggregation__rule": "buffered", "aggregation__buffer_size": 3, "aggregation__rounds": 5},
+    "semi-synchronous": {
+        "aggregation__rule": "semi-synchronous", "aggregation__period_s": 25.0, "aggregation__rounds": 5,
+    },
+}  # fmt: skip
+POINTS = [
+    Point(DiskBuffer, "hold", 2, False),
+    Point(DiskBuffer, "hold", 2, True),
+    Point(DiskBuffer, "hold", 5, True),
+    Point(DiskBuffer, "drop", 3, False),
+    Point(DiskBuffer, "drop", 3, True),
+    Point(Engine, "_apply", 3, False),
+    Point(Engine, "_record_application", 3, True),
+    Point(Engine, "_send_training", 7, True),
+    Point(checkpoint_module, "write_durably", 3, False),
+    Point(EvaluationDesk, "settle", 2, True),
+]
+PRIVATE: dict[str, Any] = {"privacy__mechanism": "update-gaussian", "run__evaluate_every": 2}
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Let runs keep updates on the disk, and give hospital and number of those that were held."""
+    found: list[tuple[str, int]] = []
+    hold = DiskBuffer.hold
+
+    def watch(buffer: DiskBuffer, update: Update, declaration: Any) -> Update:
+        kept = hold(buffer, update, declaration)
+        found.append((update.hospital_id, update.number))
+        return kept
+
+    monkeypatch.setattr(DiskBuffer, "hold", watch)
+    monkeypatch.setattr(session, "make_buffer", lambda clock, folder: DiskBuffer(folder.buffer))
+    return found
+
+
+@pytest.fixture(params=[True, False], ids=["hospitals begin again", "hospitals work on"])
+def replays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let the clock promise that hospitals begin again with the server, or not, as in a deployment."""
+    monkeypatch.setattr(VirtualClock, "replays", request.param)
+    answer: bool = request.param
+    return answer
+
+
+def require_each_once(folder: Path, held: list[tuple[str, int]]) -> None:
+    """Check that every update that was held is applied, and none twice."""
+    rows = [row for version in applied(folder).values() for row in version]
+    numbers = [(row["hospital"], row["number"]) for row in rows]
+    assert len(numbers) == len(set(numbers))
+    assert set(held) <= set(numbers)
+    assert all(row["staleness"] >= 0 for row in rows)
+    assert not list((folder / "run" / "buffer").iterdir())
+
+
+@pytest.mark.parametrize("release", ["immediate", "two-phase"])
+def test_tasks_that_a_deployed_server_cannot_hear_of_any_more_are_counted_and_their_hospitals_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: list[tuple[str, int]], release: str
+) -> None:
+    monkeypatch.setattr(VirtualClock, "replays", False)
+    hospitals, settings = Hospitals(), {**RULES["buffered"], **PRIVATE, "aggregation__release": release}
+    break_off(
+        monkeypatch,
+        Point(Engine, "_record_application", 2, True),
+        lambda: run(tmp_path, TIMINGS, hospitals, **settings),
+    )
+    log = events(tmp_path, "dispatch", "update")
+    sent = {event["number"] for event in log if event["event"] == "dispatch" and event["task"] == "train"}
+    open_then = len(sent - {event["number"] for event in log if event["event"] == "update"})
+
+    summary = run(tmp_path, TIMINGS, hospitals, run__resume=True, **settings)
+
+    assert open_then > 0
+    assert summary.refused["interrupted"] == open_then
+    assert all(item.updates for item in summary.per_hospital.values())
+    require_each_once(tmp_path, held)
+
+
+@pytest.mark.usefixtures("held")
+def test_disk_changes_nothing_about_an_unbroken_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "disk", TIMINGS, **RULES["buffered"])
+    monkeypatch.undo()
+    monkeypatch.setattr("server_app.report.write_report", lambda summary, path: None)
+
+    run(tmp_path / "memory", TIMINGS, **RULES["buffered"])
+
+    assert final_digest(tmp_path / "disk") == final_digest(tmp_path / "memory")
+    assert not (tmp_path / "memory" / "run" / "buffer").exists()
+
+
+@pytest.mark.usefixtures("held")
+def test_damaged_update_that_waits_stops_the_resume_and_nothing_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_off(monkeypatch, Point(DiskBuffer, "hold", 2, True), lambda: run(tmp_path, TIMINGS, **RULES["buffered"]))
+    checkpoints, buffer = (tmp_path / "run" / name for name in ("checkpoints", "buffer"))
+    (first, _) = sorted(buffer.iterdir())
+    first.write_bytes(first.read_bytes()[:-1])
+    before = {path: path.read_bytes() for folder in (checkpoints, buffer) for path in folder.iterdir()}
+
+    with pytest.raises(CheckpointError, match=rf"{first.name} holds an update that waits.* Delete it to go on"):
+        run(tmp_path, TIMINGS, run__resume=True, **RULES["buffered"])
+
+    assert {path: path.read_bytes() for folder in (checkpoints, buffer) for path in folder.iterdir()} == before
+    first.unlink()
+    assert run(tmp_path, TIMINGS, run__resume=True, **RULES["buffered"]).model_version == 5
