@@ -141,7 +141,7 @@ class Deployment:
     def flwr(self, *arguments: str) -> str:
         """Return what a `flwr` command prints; it must succeed."""
         done = subprocess.run(
-            ["flwr", *arguments], env=self._environment, capture_output=True, text=True, check=False, timeout=60
+            ["flwr", *arguments], env=self._environment, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
