@@ -40,7 +40,7 @@ def server_cells(parts: Sequence[str], data_root: str, source: Path) -> list[Cel
     del data_root, source
     models = list(MODELS)
     apply = {"models": models, "updates_per_version": [1, 8], "repetitions": 40}
-    flower = {"models": models, "replies": [8, 32], "threads": [1, 0], "repetitions": 7}
+    flower = {"models": models, "replies": [8, 32], "repetitions": 7}
     rate = {"hospitals": 8, "updates": 150, "optimizers": ["average", "momentum"], "turns": 3}
     cells = {
         "apply": [
@@ -79,11 +79,11 @@ def _apply_claims(results: Results) -> list[Claim]:
     axpy, flower = results.get(APPLY), results.get(FLOWER)
     axpy_note = flower_note = ""
     if axpy:
-        axpy_note = f"worst of {_list_ratios(axpy)}; medians of pairs in turn, one thread"
+        axpy_note = f"worst of {_list_ratios(axpy)}; medians of pairs in turn, one thread, processor time"
     if flower:
         flower_note = (
             f"worst of {_list_ratios(flower)}; ours decodes, admits, weighs, applies, and encodes the next broadcast; "
-            "the better number of threads each, of which Flower's NumPy uses one"
+            "one thread, processor time"
         )
     return [
         _claim("apply_axpy_ratio", ">= 0.8", [axpy["worst"]] if axpy else [], note=axpy_note, cells=[APPLY]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -41,11 +40,11 @@ _DISTINCT = 8
 
 
 def measure_apply(settings: dict[str, Any], folder: Path) -> Result:
-    """Return how long torch's axpy takes over the bytes of updates, divided by how long a model takes to apply them.
+    """Return how long torch's axpy takes over the bytes of replies, divided by how long a model takes to apply them.
 
     Applying is all of `GlobalModel.apply`: accumulate, check, next version. Both take turns in this process with one
-    thread, so that a drifting machine cancels out; the first version, for which the whole model is looked through, is
-    not in it.
+    thread, so that a drifting machine cancels out, and are timed by that thread's processor time, in which others do
+    not count; the first version, for which the whole model is looked through, is not in it.
 
     Args:
         settings: `models`, `updates_per_version`, `repetitions`.
@@ -55,7 +54,8 @@ def measure_apply(settings: dict[str, Any], folder: Path) -> Result:
     cases = {}
     with cpu_threads(1):
         for name, size in itertools.product(settings["models"], settings["updates_per_version"]):
-            updates = [draw_update(model_like(name), seed) for seed in range(size)]
+            answers = [expect(ModelUpdate, decode_training_answer(record)) for record in make_replies(name, size)]
+            updates = [answer.update for answer in answers]
             cases[f"{name}, K={size}"] = _take_turns(_axpy(updates), _apply(name, updates), settings["repetitions"])
     return {"baseline": "torch axpy", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
 
@@ -64,29 +64,24 @@ def measure_against_flower(settings: dict[str, Any], folder: Path) -> Result:
     """Return how long Flower's own aggregation of replies takes, divided by how long ours takes from the same records.
 
     Flower's is `aggregate_arrayrecords`, the part of its FedAvg that makes the model. Ours decodes every reply, admits
-    it by all checks, weighs it, applies it, and encodes the next broadcast, which Flower's result is already. Each case
-    is measured with every number of threads, of which torch makes use and NumPy does not; the better one counts.
+    it by all checks, weighs it, applies it, and encodes the next broadcast, which Flower's result is already. Timed as
+    in `measure_apply`, with one thread, although torch would make use of more and NumPy does not.
 
     Args:
-        settings: `models`, `replies`, `threads` (0: one per core), `repetitions`.
+        settings: `models`, `replies`, `repetitions`.
         folder: not used.
     """
     del folder
     cases = {}
-    for name, replies in itertools.product(settings["models"], settings["replies"]):
-        records = make_replies(name, replies)
-        found = [_against_flower(name, records, threads, settings["repetitions"]) for threads in settings["threads"]]
-        cases[f"{name}, {replies} replies"] = max(found, key=lambda case: float(case["ratio"]))
+    with cpu_threads(1):
+        for name, replies in itertools.product(settings["models"], settings["replies"]):
+            records = make_replies(name, replies)
+            cases[f"{name}, {replies} replies"] = _take_turns(
+                lambda records=records: aggregate_arrayrecords(records, "examples"),  # type: ignore[misc]
+                OurAggregation(name, records),
+                settings["repetitions"],
+            )
     return {"baseline": "Flower", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
-
-
-def _against_flower(name: str, records: list[RecordDict], threads: int, repetitions: int) -> dict[str, Any]:
-    threads = threads or os.cpu_count() or 1
-    with cpu_threads(threads):
-        found = _take_turns(
-            lambda: aggregate_arrayrecords(records, "examples"), OurAggregation(name, records), repetitions
-        )
-    return {"threads": threads, **found}
 
 
 def _take_turns(theirs: Callable[[], object], ours: Callable[[], object], repetitions: int) -> dict[str, Any]:
@@ -102,9 +97,9 @@ def _take_turns(theirs: Callable[[], object], ours: Callable[[], object], repeti
 
 
 def _time(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = time.thread_time()
     call()
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
 def _axpy(updates: Sequence[Parameters]) -> Callable[[], None]:

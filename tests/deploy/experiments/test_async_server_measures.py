@@ -97,7 +97,7 @@ def test_speeds_are_measured_for_every_model_and_number_of_updates(tmp_path: Pat
     settings: dict[str, Any] = {"models": ["mlp"], "repetitions": 3}
 
     axpy = measure_apply({**settings, "updates_per_version": [1, 2]}, tmp_path)
-    flower = measure_against_flower({**settings, "replies": [8, 9], "threads": [1]}, tmp_path)
+    flower = measure_against_flower({**settings, "replies": [8, 9]}, tmp_path)
 
     assert list(axpy["cases"]) == ["mlp, K=1", "mlp, K=2"]
     assert list(flower["cases"]) == ["mlp, 8 replies", "mlp, 9 replies"]
