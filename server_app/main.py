@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from federation.config import parse_configuration
 from server_app.clock import CarriesClock, clock_of
 from server_app.grid_link import GridLink
+from server_app.interruption import interrupted_at_once
 from server_app.session import Session
 
 app = ServerApp()
@@ -28,7 +29,8 @@ def main(grid: Grid, context: Context) -> None:
     if not isinstance(grid, CarriesClock):
         _log_to_stdout()
     link = GridLink(grid, clock, give_up_s=configuration.aggregation.give_up_s)
-    Session(link, clock, configuration).run()
+    with interrupted_at_once():
+        Session(link, clock, configuration).run()
 
 
 def _log_to_stdout() -> None:
