@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from federation.config.tables import DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet
 from federation.datasets.loader import load_dataset, make_read_only
+from federation.datasets.medmnist_catalogue import MEDMNIST_2D
 from federation.datasets.root import absolute_root
 from federation.datasets.wavelet_features import replace_by_features
 from federation.errors import ConfigurationError, DataError, PartitionError
@@ -46,7 +47,7 @@ def load_site(data: DataConfig, *, site: int, sites: int, seed: int) -> Dataset:
     if data.partition == "by-file":
         part = _load_entry(data, site, sites, seed)
     else:
-        part = _assign(data, sites, seed)[site].take(_load(data, seed))
+        part = _take(_load(data, seed), data, site, sites, seed)
     return part.map_splits(lambda split: _shift_split(split, strength=data.site_shift, site=site, seed=seed))
 
 
@@ -132,9 +133,30 @@ def _assign(data: DataConfig, sites: int, seed: int) -> tuple[SiteIndices, ...]:
     return assign(_load(data, seed), data, sites=sites, seed=seed)
 
 
+def _take(dataset: Dataset, data: DataConfig, site: int, sites: int, seed: int) -> Dataset:
+    return _assign(data, sites, seed)[site].take(dataset)
+
+
 @lru_cache(maxsize=128)
 def _load_features(data: DataConfig, site: int, sites: int, seed: int) -> Dataset:
-    return replace_by_features(load_site(data, site=site, sites=sites, seed=seed)).map_splits(make_read_only)
+    if data.partition == "by-file" or data.site_shift > 0:  # Images that are this hospital's alone.
+        featured = replace_by_features(load_site(data, site=site, sites=sites, seed=seed))
+    else:
+        featured = _take(_load_all_features(*_source(data, seed)), data, site, sites, seed)
+    return featured.map_splits(make_read_only)
+
+
+@lru_cache(maxsize=2)
+def _load_all_features(data: DataConfig, seed: int) -> Dataset:
+    """Return the whole data set with features: its images are the same at any division, so they are computed once."""
+    return replace_by_features(load_dataset(data, seed=seed)).map_splits(make_read_only)
+
+
+def _source(data: DataConfig, seed: int) -> tuple[DataConfig, int]:
+    """Return what decides the undivided data set: nothing about its division, and no seed where it brings a split."""
+    divided = ("partition", "seed", "dirichlet_alpha", "classes_per_hospital", "quantity_exponent", "min_examples")
+    defaults = {name: DataConfig.model_fields[name].default for name in divided}
+    return data.model_copy(update=defaults), 0 if data.name in MEDMNIST_2D else seed
 
 
 @lru_cache(maxsize=128)

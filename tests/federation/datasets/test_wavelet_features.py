@@ -72,18 +72,24 @@ def test_features_of_an_image_depend_on_no_other_image(others: int, seed: int) -
     assert (wavelet_features(images)[0] == wavelet_features(images[:1])[0]).all()
 
 
-def test_sites_and_server_see_the_same_features() -> None:
-    data = DataConfig(name="phantom", phantom_examples=120, phantom_classes=2, features="wavelet", site_shift=0.3)
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("partition", ["iid", "dirichlet"])
+def test_sites_and_server_see_the_same_features(shift: float, seed: int, partition: str) -> None:
+    data = DataConfig.model_validate(
+        {"name": "phantom", "phantom_examples": 120, "phantom_classes": 2, "features": "wavelet", "site_shift": shift}
+        | {"partition": partition, "dirichlet_alpha": 5.0}
+    )
     plain = data.model_copy(update={"features": "none"})
 
-    site, raw = load_site(data, site=1, sites=2, seed=3), load_site(plain, site=1, sites=2, seed=3)
-    union = load_union_test(data, sites=2, seed=3)
+    site, raw = load_site(data, site=1, sites=2, seed=seed), load_site(plain, site=1, sites=2, seed=seed)
+    union = load_union_test(data, sites=2, seed=seed)
 
     assert (site.info.channels, site.info.height, site.info.width) == (24, 7, 7)
     assert (site.train.images == wavelet_features(raw.train.images)).all()
     assert (union.images[-len(site.test) :] == site.test.images).all()
     assert not site.train.images.flags.writeable
-    assert load_site(data, site=1, sites=2, seed=3) is site
+    assert load_site(data, site=1, sites=2, seed=seed) is site
 
 
 @pytest.mark.parametrize(("channels", "side"), [(3, 28), (1, 27)])
