@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from federation.durable import write_durably
 from federation.errors import CheckpointError
 from federation.parameters import Parameters, digest
 from server_app.progress import Progress
-from server_app.tensor_file import as_pieces
+from server_app.tensor_file import SEAL, sealed_pieces
 
-_FORMAT = "aegis-checkpoint-2"
+_FORMAT = "aegis-checkpoint-3"
 _STATE = "server-optimizer/"
 _MAY_CHANGE = frozenset(
     {
@@ -75,9 +76,13 @@ class CheckpointStore:
         """Use `folder` for a run with `configuration`."""
         self._folder = folder
         self._configuration = configuration
+        self._second_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write `checkpoint` durably, then delete all but the newest `run.keep-checkpoints`."""
+        """Write `checkpoint` durably, then delete all but the newest `run.keep-checkpoints`.
+
+        A second thread takes the digest while this one writes, so that the longer of the two counts.
+        """
         metadata = {
             "format": _FORMAT,
             "names": json.dumps(list(checkpoint.parameters)),
@@ -86,8 +91,8 @@ class CheckpointStore:
             "progress": checkpoint.progress.model_dump_json(),
         }
         tensors = checkpoint.parameters | _prefixed(checkpoint.optimizer_state)
-        metadata["digest"] = _digest_all(tensors, metadata)
-        write_durably(self._path(checkpoint.progress.model_version), as_pieces(tensors, metadata))
+        found = self._second_thread.submit(_digest_all, tensors, metadata)
+        write_durably(self._path(checkpoint.progress.model_version), sealed_pieces(tensors, metadata, found.result))
         self._forget_all_but(checkpoint.progress)
 
     def has_version(self, version: int) -> bool:
@@ -123,9 +128,9 @@ class CheckpointStore:
         return self._load(paths[-1])
 
     def _load(self, path: Path) -> Checkpoint:
-        parameters, state, metadata = _read(path)
+        parameters, state, metadata, seal = _read(path)
         found = _digest_all(parameters | _prefixed(state), metadata)
-        if metadata.get("format") != _FORMAT or metadata.get("digest") != found:
+        if metadata.get("format") != _FORMAT or seal != found:
             raise CheckpointError(
                 f"{path} is damaged: content and digest differ. Delete it to resume from the one before."
             )
@@ -162,19 +167,20 @@ def _prefixed(state: Parameters) -> Parameters:
     return {f"{_STATE}{name}": value for name, value in state.items()}
 
 
-def _digest_all(tensors: Parameters, metadata: Mapping[str, str]) -> str:
+def _digest_all(tensors: Parameters, metadata: Mapping[str, str]) -> bytes:
     """Return the sha256 of all tensors and of everything else the file says: damaged progress is damage, too."""
-    rest = {key: value for key, value in metadata.items() if key != "digest"}
-    return hashlib.sha256((digest(tensors) + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
+    return hashlib.sha256((digest(tensors) + json.dumps(dict(metadata), sort_keys=True)).encode()).digest()
 
 
-def _read(path: Path) -> tuple[Parameters, Parameters, dict[str, str]]:
+def _read(path: Path) -> tuple[Parameters, Parameters, dict[str, str], bytes]:
+    """Return parameters, state of the server optimizer, metadata and seal."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             names: list[str] = json.loads(metadata["names"])
             state_names: list[str] = json.loads(metadata["optimizer-names"])
             parameters = {name: file.get_tensor(name) for name in names}
-            return parameters, {name: file.get_tensor(f"{_STATE}{name}") for name in state_names}, metadata
+            state = {name: file.get_tensor(f"{_STATE}{name}") for name in state_names}
+            return parameters, state, metadata, bytes(file.get_tensor(SEAL).numpy())
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}. Delete it to resume from the one before.") from None

@@ -7,14 +7,17 @@ by itself, which `federation.durable` must do. Reading is left to the library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from federation.durable import Piece
 
-_ALIGNMENT = 8
+SEAL = "seal"
+"""Name of the last tensor of a sealed file."""
+
+_ALIGNMENT, _SEAL_BYTES = 8, 32
 _CODES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -47,6 +50,21 @@ def as_pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None 
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return [len(text).to_bytes(8, "little"), text, *memories]
+
+
+def sealed_pieces(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str], seal: Callable[[], bytes]
+) -> Iterator[Piece]:
+    """Yield the content of a safetensors file as `as_pieces` does, and at its end 32 bytes under the name `SEAL`.
+
+    Args:
+        tensors: as for `as_pieces`; none may be named `SEAL`.
+        metadata: texts that the header carries.
+        seal: returns the 32 bytes; asked once everything else has been taken, so it may be computed meanwhile.
+    """
+    *pieces, _ = as_pieces({**tensors, SEAL: torch.zeros(_SEAL_BYTES, dtype=torch.uint8)}, metadata)
+    yield from pieces
+    yield seal()
 
 
 def _memory_of(value: Tensor) -> memoryview:

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from federation.durable import write_durably
-from server_app.tensor_file import as_pieces
+from server_app.tensor_file import SEAL, as_pieces, sealed_pieces
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -83,3 +83,21 @@ def test_pieces_are_the_memory_of_the_tensors_and_no_copy() -> None:
     value[0] = 1.0
 
     assert safetensors.torch.load(b"".join(pieces))["w"][0] == 1.0
+
+
+def test_seal_is_asked_for_last_and_lies_at_the_end() -> None:
+    asked: list[int] = []
+    tensors = {"flag": torch.ones(3, dtype=torch.bool), "w": torch.randn(5)}
+
+    def seal() -> bytes:
+        asked.append(len(taken))
+        return bytes(range(32))
+
+    taken: list[bytes] = []
+    for piece in sealed_pieces(tensors, {"a": "b"}, seal):
+        taken.append(bytes(piece))  # noqa: PERF401 - the seal counts what was taken before it.
+
+    found = safetensors.torch.load(b"".join(taken))
+    assert asked == [len(taken) - 1]
+    assert bytes(found.pop(SEAL).numpy()) == bytes(range(32)) == taken[-1]
+    assert all(torch.equal(found[name], value) for name, value in tensors.items())
