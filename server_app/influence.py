@@ -34,6 +34,11 @@ def size_share_of(progress: Progress, hospital_id: str, weighting: str) -> float
     return sizes[hospital_id] / math.fsum(sizes.values()) if hospital_id in sizes else None
 
 
+def mean_sizes(progress: Progress) -> dict[str, float]:
+    """Return the mean size factor of the applied updates of every hospital that has any."""
+    return {name: item.factors["size"] / item.updates for name, item in progress.contributions.items() if item.updates}
+
+
 def staleness_of(contribution: Contribution) -> Staleness | None:
     """Return how old the applied updates of one hospital were; None when none was applied."""
     if not contribution.updates:

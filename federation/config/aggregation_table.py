@@ -28,13 +28,17 @@ class AggregationConfig(Table):
     )
     buffer_size: int = Field(4, ge=1, description="Updates that make a version under `buffered` (K of FedBuff).")
     period_s: float = Field(
-        600.0, gt=0, description="Seconds between two versions under `semi-synchronous`; none without an update."
+        600.0,
+        gt=0,
+        description="Versions under `semi-synchronous` are made at multiples of so many seconds, if `min-updates` have "
+        "arrived, and before when no more can come.",
     )
     max_lead: int = Field(
         0,
         ge=0,
         description="Updates by which a hospital may be ahead of the median hospital before it waits "
-        "(a participation quota, not under `fedavg`); 0: any number.",
+        "(a participation quota, not under `fedavg`), which does not help a single straggler: it does not move the "
+        "median; 0: any number.",
     )
     release: Literal["immediate", "two-phase"] = Field(
         "immediate",
@@ -68,8 +72,8 @@ class AggregationConfig(Table):
     anomaly_threshold: float = Field(
         0.0,
         ge=0,
-        description="Robust z-score (median and MAD of recent updates at the same noise level) above which the norm of "
-        "an update lowers its weight to threshold / z; 0: off. 3.5 is usual.",
+        description="Robust z-score (median and MAD of recent updates at the same noise level, or at the nearest where "
+        "it has few) above which the norm of an update lowers its weight to threshold / z; 0: off. 3.5 is usual.",
     )
     direction_scaling: bool = Field(
         False, description="Weigh an update that points against the last step of the model by 1 + its cosine to it."
@@ -81,7 +85,12 @@ class AggregationConfig(Table):
         description="How far rare updates of slow hospitals are made up for: (mean number of applied updates per "
         "hospital / own number)^`balance`; 0: not, 1: wholly.",
     )
-    balance_limit: float = Field(4.0, ge=1, description="Largest factor, and smallest inverse, that `balance` gives.")
+    balance_limit: float = Field(
+        4.0,
+        ge=1,
+        description="Largest factor, and smallest inverse, that `balance` gives; without rounds, also what the updates "
+        "of one version weigh at most, in fresh ones of a mean hospital.",
+    )
     server_optimizer: Literal["average", "momentum", "adam"] = Field(
         "average",
         description="What moves the model by the mean update: `average` adds it (FedAvg); `momentum`: FedAvgM; `adam`: "

@@ -197,7 +197,7 @@ class RunConfig(Table):
         1,
         ge=1,
         description="Make every n-th version durable, and the last. A killed run redoes the versions since, with the "
-        "same result; 1 in a deployment, more for fast sweeps.",
+        "same result if nobody misses `aggregation.deadline-s`; 1 in a deployment, more for fast sweeps.",
     )
     keep_checkpoints: int = Field(2, ge=1, description="Newest checkpoints that are kept.")
     allow_silent_hospitals: bool = Field(

@@ -16,7 +16,7 @@ _SIZE_FACTORS: Mapping[str, Callable[[int], float]] = {
     "uniform": lambda _: 1.0,
     "sqrt": math.sqrt,
 }
-_FEWEST_NORMS = 8
+FEWEST_NORMS = 8
 _DEVIATIONS_PER_MAD = 1.4826
 _LEAST_RELATIVE_MAD = 0.02
 
@@ -87,10 +87,10 @@ def anomaly_factor(norm: float, norms: Sequence[float], threshold: float) -> flo
 
     Args:
         norm: of the update; one that is not finite gets 0.
-        norms: recent finite ones at the same noise level; fewer than 8 say nothing, and the factor is 1.
+        norms: recent finite ones to compare it with; fewer than 8 say nothing, and the factor is 1.
         threshold: largest z that is still normal; 0 turns the factor off.
     """
-    if not threshold or len(norms) < _FEWEST_NORMS:
+    if not threshold or len(norms) < FEWEST_NORMS:
         return 1.0
     if not math.isfinite(norm):
         return 0.0

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.config import AggregationConfig
-from federation.errors import RunFailedError
 from server_app.aggregation.norm_history import NormHistory
 from server_app.aggregation.rule import Update
-from server_app.aggregation.weighing import Weighing, Weight
+from server_app.aggregation.weighing import Weighing, Weight, explain_weightless
 
 ASYNCHRONOUS = ["fedasync", "buffered", "semi-synchronous"]
 EVERYTHING: dict[str, Any] = {
@@ -126,6 +125,17 @@ def test_norm_is_compared_within_its_noise_level_only() -> None:
     assert too_large.anomaly < 0.05
 
 
+def test_hospital_that_declares_slightly_more_noise_than_all_others_does_not_escape_comparison() -> None:
+    weighing = weighing_with(anomaly_threshold=3.5)
+    history = history_with(8, norm=100.0, variance=400.0)
+
+    (found,) = weigh(weighing, [update_of("dodger", norm=1e6, noise_variance=420.0)], norms=history)
+    (honest,) = weigh(weighing, [update_of("honest", norm=102.0, noise_variance=420.0)], norms=history)
+
+    assert found.anomaly < 1e-4
+    assert honest.anomaly == 1.0
+
+
 def test_first_step_is_guarded_by_the_norms_of_its_own_updates() -> None:
     weighing = weighing_with(anomaly_threshold=3.5)
     updates = [update_of(f"h{number}", norm=1.0 + number / 100) for number in range(7)]
@@ -229,9 +239,56 @@ def test_asynchronous_step_is_shortened_by_damping(rule: str) -> None:
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
 @given(weights=WEIGHTS)
 def test_asynchronous_coefficient_does_not_depend_on_the_other_weights(rule: str, weights: list[Weight]) -> None:
-    found = weighing_with({"a": 50, "b": 150}, rule=rule).coefficients(weights)
+    found = weighing_with({"a": 50, "b": 150}, rule=rule, balance_limit=1e9).coefficients(weights)
 
     assert found == pytest.approx([weight.product / (100.0 * len(weights)) for weight in weights])
+
+
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+@given(weights=WEIGHTS, limit=st.floats(1, 10))
+def test_updates_of_a_step_weigh_as_much_as_the_limit_at_most_and_keep_their_proportions(
+    rule: str, weights: list[Weight], limit: float
+) -> None:
+    sizes = {"a": 50.0, "b": 150.0}
+    found = weighing_with({"a": 50, "b": 150}, rule=rule, balance_limit=limit).coefficients(weights, sizes=sizes)
+    free = weighing_with({"a": 50, "b": 150}, rule=rule, balance_limit=1e9).coefficients(weights, sizes=sizes)
+
+    assert sum(found) == pytest.approx(min(limit, sum(free)))
+    assert [one / sum(found) for one in found] == pytest.approx([one / sum(free) for one in free])
+
+
+def test_rare_update_of_a_hospital_that_holds_nearly_everything_is_no_giant_step() -> None:
+    weighing = weighing_with(dict.fromkeys("abcdefg", 10) | {"giant": 100_000}, rule="fedasync", balance=1.0)
+    sizes = dict.fromkeys("abcdefg", 10.0) | {"giant": 1e5}
+    applied = dict.fromkeys("abcdefg", 100)
+
+    weights = weigh(weighing, [update_of("giant", examples=100_000)], applied=applied)
+
+    assert weights[0].product == 4 * 1e5
+    assert weighing.coefficients(weights, sizes=sizes) == [4.0]
+
+
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_hospital_that_invents_images_and_sends_nothing_does_not_silence_the_others(rule: str) -> None:
+    honest = {"a": 80, "b": 100, "c": 120}
+    weighing = weighing_with(honest | {"forger": 10**8}, rule=rule)
+
+    (found,) = weighing.coefficients([Weight(size=100.0)], sizes={name: float(size) for name, size in honest.items()})
+
+    # It counts as four times the median hospital.
+    assert found == pytest.approx(100 / ((80 + 100 + 120 + 4 * 100) / 4))
+
+
+def test_hospital_counts_by_the_images_behind_its_updates_and_not_by_those_it_enrolled_with() -> None:
+    weighing = weighing_with({"a": 100, "forger": 10**8}, rule="fedasync")
+
+    assert weighing.coefficients([Weight(size=100.0)], sizes={"a": 100.0, "forger": 100.0}) == [1.0]
+
+
+def test_slow_hospital_that_has_not_answered_yet_counts_as_large_as_it_is() -> None:
+    weighing = weighing_with({"fast": 50, "faster": 100, "slow": 390}, rule="fedasync")
+
+    assert weighing.coefficients([Weight(size=90.0)], sizes={"fast": 50.0}) == [0.5]
 
 
 def test_single_update_weighs_by_its_size_relative_to_the_mean_hospital() -> None:
@@ -250,7 +307,9 @@ def test_step_of_every_hospital_once_is_the_same_with_and_without_rounds(sizes: 
 
     expected = synchronous.coefficients(weigh(synchronous, updates))
 
-    assert buffered.coefficients(weigh(buffered, updates)) == pytest.approx(expected)
+    weights = weigh(buffered, updates)
+    known = {name: weight.size for name, weight in zip(enrolled, weights, strict=True)}
+    assert buffered.coefficients(weights, sizes=known) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("enrolled", [{}, {"a": 0}])
@@ -271,12 +330,14 @@ def test_mean_hospital_is_that_of_the_moment() -> None:
     assert (before, weighing.coefficients([Weight(size=100.0)])) == ([1.0], [0.5])
 
 
-def test_round_that_weighs_nothing_is_refused_and_the_key_is_named() -> None:
+def test_round_that_weighs_nothing_moves_nothing_and_the_key_that_made_it_so_is_named() -> None:
     weighing = weighing_with(shifts="a=1,b=1")
     weights = weigh(weighing, [update_of("a"), update_of("b")])
 
-    with pytest.raises(RunFailedError, match=r"more than 0, found 2 that weigh nothing; see aggregation\.shifts\."):
-        weighing.coefficients(weights)
+    assert weighing.coefficients(weights) == [0.0, 0.0]
+    assert explain_weightless(weights) == (
+        "Expected an update that weighs more than 0, found 2 that weigh nothing; see aggregation.shifts."
+    )
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
