@@ -50,14 +50,14 @@ GRID: dict[str, tuple[float, ...]] = {
     "fedavg": (1.0, 1.5, 2.0, 3.0),
     "fedasync": (0.15, 0.3, 0.5, 0.8),
     "fedbuff": (0.5, 1.0, 1.5, 2.0),
-    "ours": (1.0, 1.5, 2.0, 3.0),
+    "ours": (1.0, 1.3, 1.7, 2.0),
 }
 """Server learning rates that were tried for each rule, each with every one of `LOCAL_RATES`."""
 
-LOCAL_RATES = {"pneumonia": (3.0, 10.0, 30.0), "organa": (1.0, 3.0, 10.0)}
+LOCAL_RATES = {"pneumonia": (3.0, 10.0, 30.0), "organa": (3.0, 10.0, 30.0)}
 RATES: dict[str, dict[str, tuple[float, float]]] = {
-    "pneumonia": {"fedavg": (10.0, 1.0), "fedasync": (10.0, 0.3), "fedbuff": (10.0, 1.0), "ours": (10.0, 1.0)},
-    "organa": {"fedavg": (3.0, 2.0), "fedasync": (3.0, 0.5), "fedbuff": (3.0, 1.5), "ours": (3.0, 2.0)},
+    "pneumonia": {"fedavg": (10.0, 1.0), "fedasync": (10.0, 0.3), "fedbuff": (10.0, 1.0), "ours": (10.0, 1.3)},
+    "organa": {"fedavg": (10.0, 2.0), "fedasync": (10.0, 0.5), "fedbuff": (10.0, 1.5), "ours": (10.0, 2.0)},
 }
 """Local and server learning rate that reached 97 % of FedAvg's plateau first on the tuning seeds."""
 
