@@ -10,6 +10,7 @@ from server_app.grid_link import Reply
 from server_app.progress import OpenTask
 
 TRAINING_KINDS = ("train", "train.release")
+DECISION_KINDS = ("train.release", "train.discard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,21 @@ class Dispatch:
     number: int = 0
     began_at: float = 0.0
 
+    @classmethod
+    def of(cls, task: OpenTask) -> Dispatch:
+        """Return `task` as a checkpoint has kept it, of which no message is on the way."""
+        return cls(
+            message_id="",
+            node_id=0,
+            hospital_id=task.hospital_id,
+            kind=task.kind,
+            model_version=task.version,
+            sent_at=task.sent_at,
+            split=task.split,
+            number=task.number,
+            began_at=task.began_at,
+        )
+
     def as_open_task(self) -> OpenTask:
         """Return what a checkpoint keeps of it."""
         return OpenTask(
@@ -52,20 +68,26 @@ class Dispatch:
 
 
 class InFlight:
-    """Tasks whose answer has not come; at most one per node."""
+    """Tasks whose answer has not come; at most one per node.
+
+    A decision that was lost with a node is owed to its hospital, which keeps the result: it stays here until it is sent
+    again. An owed one is waited for like any open task, until `stop_waiting_for` says otherwise.
+    """
 
     def __init__(self) -> None:
         """Build an empty table."""
         self._open: dict[str, Dispatch] = {}
+        self._owed: dict[str, Dispatch] = {}
+        self._unawaited: set[str] = set()
         self._answered: set[str] = set()
 
     def __iter__(self) -> Iterator[Dispatch]:
-        """Iterate over the open tasks."""
-        return iter(list(self._open.values()))
+        """Iterate over the open tasks, owed ones included."""
+        return iter([*self._open.values(), *self._owed.values()])
 
     def __len__(self) -> int:
-        """Return the number of open tasks."""
-        return len(self._open)
+        """Return the number of tasks that are waited for."""
+        return len(self._awaited)
 
     @property
     def message_ids(self) -> list[str]:
@@ -79,8 +101,31 @@ class InFlight:
 
     @property
     def busy_hospitals(self) -> frozenset[str]:
-        """Hospitals with an open task, also when they have moved to another node since."""
-        return frozenset(dispatch.hospital_id for dispatch in self._open.values())
+        """Hospitals with an open task, also when they have moved to another node since, or that are owed a decision."""
+        return frozenset(dispatch.hospital_id for dispatch in self)
+
+    @property
+    def owed(self) -> list[Dispatch]:
+        """The decisions that are owed, sorted by hospital; each `sent_at` is the time since when."""
+        return [self._owed[name] for name in sorted(self._owed)]
+
+    def owe(self, dispatch: Dispatch) -> None:
+        """Remember a decision until its hospital can be told again."""
+        self._owed[dispatch.hospital_id] = dispatch
+
+    def stop_waiting_for(self, hospital_id: str) -> None:
+        """Remember what `hospital_id` is owed, but do not count it as a task that anybody waits for."""
+        self._unawaited.add(hospital_id)
+
+    def settle_debt(self, hospital_id: str) -> None:
+        """Forget what `hospital_id` is owed: it is told again, or given up."""
+        del self._owed[hospital_id]
+        self._unawaited.discard(hospital_id)
+
+    @property
+    def _awaited(self) -> list[Dispatch]:
+        owed = (item for name, item in self._owed.items() if name not in self._unawaited)
+        return [*self._open.values(), *owed]
 
     def give_up(self, now: float, limits_s: Mapping[str, float], answered: Collection[str]) -> list[Dispatch]:
         """Close and return the tasks older than the limit of their kind; a later answer to one is a duplicate.
@@ -111,8 +156,8 @@ class InFlight:
         return closed
 
     def count(self, *kinds: str) -> int:
-        """Return the number of open tasks of `kinds`."""
-        return sum(dispatch.kind in kinds for dispatch in self._open.values())
+        """Return the number of tasks of `kinds` that are waited for."""
+        return sum(dispatch.kind in kinds for dispatch in self._awaited)
 
     def sort(self, numbers: Sequence[int]) -> None:
         """Put the tasks with these `numbers` first, in this order: the order in which answers are asked for."""

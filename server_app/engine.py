@@ -15,7 +15,7 @@ from federation.records.tensors import payload_bytes
 from server_app.aggregation.rule import Situation, Update
 from server_app.aggregation.weighing import Weight
 from server_app.checkpoint import Checkpoint, is_written
-from server_app.dispatch import TRAINING_KINDS
+from server_app.dispatch import DECISION_KINDS, TRAINING_KINDS
 from server_app.intake import Intake
 from server_app.parts import Parts
 from server_app.reach import Reach
@@ -97,6 +97,7 @@ class Engine:
         """Let the rule choose among the idle hospitals; where budgets are spent, among none, and nobody works."""
         self._reach.look()
         self._reach.require_somebody()
+        self._intake.catch_up(self._reach.present())
         if self._mail.now() < self._not_before:
             return
         asked = self._evaluation.ask(self._reach.idle())
@@ -127,26 +128,28 @@ class Engine:
         self._progress.of(name).dispatched += sent
         return sent
 
-    def _collect(self) -> None:
-        """Read one answer, or wait until one may have come."""
+    def _collect(self, at_most_s: float = _TICK_S) -> bool:
+        """Read one answer, or wait until one may have come; return whether one was read."""
         self._reach.look()
         now = self._mail.now()
         coming = [moment - now for moment in (self._rule.next_deadline(), self._not_before) if moment > now]
-        received = self._mail.receive(min([_TICK_S, *coming]))
+        received = self._mail.receive(min([at_most_s, *coming]))
         if received is None:
-            return
+            return False
         dispatch, answer = received
         if dispatch.kind == "query":
             self._parts.registrar.settle(dispatch, answer)
         elif dispatch.kind == "evaluate":
             self._evaluation.settle(dispatch, answer)
-        else:
-            self._intake.settle(dispatch, answer)
+        elif self._intake.settle(dispatch, answer) and not self._parts.clock.replays:
+            self._save()
+        return True
 
     def _apply(self) -> None:
         updates = self._rule.take()
         self._progress.rounds += 1
         self._consumed += [update.number for update in updates]
+        self._progress.waiting.clear()
         if len(updates) < self._settings.aggregation.min_updates:
             self._discard(updates)
             return
@@ -269,12 +272,19 @@ class Engine:
         return max(wait_s, _PATIENCE * self._progress.longest_task_s)
 
     def _wait_for_the_late(self) -> None:
-        """Give hospitals that are at work some time to get free, so that the final test includes them."""
-        if not self._settings.run.hospital_evaluation:
-            return
+        """Give hospitals that are at work some time to get free, so that the final test includes them.
+
+        Without it only those are waited for that keep a result, until they have thrown it away.
+        """
+        while self._settings.aggregation.release == "two-phase" and self._collect(0.0):
+            continue
+        kinds: tuple[str, ...] = DECISION_KINDS
+        if self._settings.run.hospital_evaluation:
+            kinds = (*TRAINING_KINDS, "train.discard", "evaluate")
         limit_s = max(self._settings.aggregation.deadline_s, self._settings.run.wait_s)
         if not self._settings.aggregation.is_synchronous:
             limit_s = max(limit_s, _PATIENCE * self._progress.longest_task_s)
         end = self._mail.now() + limit_s
-        while self._mail.in_flight.count(*TRAINING_KINDS, "train.discard", "evaluate") and self._mail.now() < end:
+        while self._mail.in_flight.count(*kinds) and self._mail.now() < end:
+            self._intake.catch_up(self._reach.present(), over=True)
             self._collect()

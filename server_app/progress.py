@@ -104,7 +104,8 @@ class Progress(BaseModel):
         bytes_down: payload bytes sent.
         resumed: how often the run was continued.
         tasks: tasks sent so far; the last one's number.
-        in_flight: those of them that had not been answered at the checkpoint.
+        in_flight: those of them that had not been answered at the checkpoint, decisions that are owed included.
+        waiting: numbers of the tasks whose updates were accepted, and booked in `spending`, but in no version yet.
         consumed: numbers of the tasks whose updates made the newest version.
         norms: recent norms of updates per noise level.
         longest_task_s: longest time that a training task took from dispatch to answer.
@@ -131,6 +132,7 @@ class Progress(BaseModel):
     resumed: int = 0
     tasks: int = 0
     in_flight: list[OpenTask] = Field(default_factory=list)
+    waiting: list[int] = Field(default_factory=list)
     consumed: list[int] = Field(default_factory=list)
     norms: NormHistory = Field(default_factory=NormHistory)
     longest_task_s: float = 0.0

@@ -3,20 +3,23 @@
 On the virtual clock hospitals stop with the server, so every open task is sent again as of its old time, and the run
 goes on to the same bits. In a deployment a new run of Flower cannot hear answers to the old one: the open tasks are
 counted as interrupted, and their hospitals are asked anew; so are, under `run.checkpoint-every` > 1, tasks based on a
-version that was not written.
+version that was not written. Only decisions outlive that: hospitals keep the results, and are told again.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from federation.errors import CheckpointError, RefusalCode, RefusalError
+from federation.errors import RefusalCode, RefusalError
 from federation.parameters import Parameters
 from federation.records.answers import Readiness
+from federation.records.declarations import Declaration
 from federation.records.fields import Records
-from federation.records.tasks import encode_evaluation_task
+from federation.records.tasks import RELEASE, encode_evaluation_task
 from federation.records.tensors import encode_parameters
-from server_app.dispatch import TRAINING_KINDS, Dispatch
+from server_app.aggregation.rule import Update
+from server_app.correspondence import Content
+from server_app.dispatch import DECISION_KINDS, TRAINING_KINDS, Dispatch
 from server_app.intake import Intake
 from server_app.parts import Parts
 from server_app.progress import OpenTask
@@ -37,16 +40,23 @@ class Resumption:
         Raises:
             CheckpointError: something that waited is damaged, or a version that a hospital works on is.
         """
-        parts = self._parts
-        open_tasks = [task for task in parts.progress.in_flight if task.hospital_id in parts.roster.members]
+        parts, replays = self._parts, self._parts.clock.replays
+        open_tasks = [task for task in parts.progress.in_flight if self._can_go_on(task)]
         waiting = self._take_back()
         parts.progress.tasks = max([parts.progress.tasks, *waiting, *(task.number for task in open_tasks)])
         open_tasks = [task for task in open_tasks if task.number not in waiting]
-        again = [task for task in open_tasks if parts.clock.replays and self._is_kept(task.version)]
+        again = [task for task in open_tasks if replays and self._is_kept(task.version)]
+        owed = [task for task in open_tasks if not replays and task.kind in DECISION_KINDS]
         self._reopen_evaluation(again)
-        if parts.clock.replays:
+        if replays:
             self._send_again(again)
-        self._give_up([task for task in open_tasks if task not in again])
+        self._owe(owed)
+        self._give_up([task for task in open_tasks if task not in again + owed])
+
+    def _can_go_on(self, task: OpenTask) -> bool:
+        """Return whether the hospital of `task` has enrolled, or keeps a result for as long as it takes to come."""
+        keeps = task.kind in DECISION_KINDS and not self._parts.clock.replays
+        return keeps or task.hospital_id in self._parts.roster.members
 
     def _take_back(self) -> set[int]:
         """Let the rule have the updates that waited, and return their numbers.
@@ -56,14 +66,20 @@ class Resumption:
         parts = self._parts
         kept = parts.buffer.restore(parts.model.parameters, parts.progress.consumed)
         for update, declaration in kept:
-            try:
-                parts.mirror.book(update.hospital_id, declaration, examples=update.examples)
-            except RefusalError as error:
-                parts.mail.refuse(error, update.hospital_id)
+            if update.number not in parts.progress.waiting:
+                self._book(update, declaration)
             base_version = min(update.base_version, parts.model.version)
             parts.rule.restore(replace(update, base_version=base_version))
             parts.mail.record("restore", hospital=update.hospital_id, number=update.number)
-        return {update.number for update, _ in kept}
+        numbers = {update.number for update, _ in kept}
+        parts.progress.waiting = sorted(numbers)
+        return numbers
+
+    def _book(self, update: Update, declaration: Declaration | None) -> None:
+        try:
+            self._parts.mirror.book(update.hospital_id, declaration, examples=update.examples)
+        except RefusalError as error:
+            self._parts.mail.refuse(error, update.hospital_id)
 
     def _reopen_evaluation(self, again: list[OpenTask]) -> None:
         """Go on with the evaluation that was open; whom no task is sent again is asked anew when it is free.
@@ -80,6 +96,13 @@ class Resumption:
         repeated = {task.hospital_id for task in again if (task.kind, task.version) == ("evaluate", now.version)}
         now.wanted = [name for name in now.asked if name not in repeated] + now.wanted
         now.asked = [name for name in now.asked if name in repeated]
+
+    def _owe(self, tasks: list[OpenTask]) -> None:
+        """Let the decisions `tasks` be made anew, for hospitals that the rule expects as it did."""
+        for task in tasks:
+            if task.kind == RELEASE:
+                self._parts.rule.resend(task.hospital_id, task.version)
+            self._intake.owe(Dispatch.of(task))
 
     def _give_up(self, tasks: list[OpenTask]) -> None:
         for task in tasks:
@@ -106,21 +129,31 @@ class Resumption:
         for task in tasks:
             parts.clock.set(task.began_at)
             self._train(task)
-        ready: dict[int, Dispatch] = {}
-        for _ in tasks:
-            received = parts.mail.receive(parts.settings.aggregation.give_up_s)
-            if received is None or not isinstance(received[1], Readiness):
-                raise CheckpointError(f"Expected {len(tasks)} hospitals to be ready again, found {received}.")
-            ready[received[0].number] = received[0]
+        answers = self._receive_all({task.number for task in tasks})
         for task in tasks:
-            parts.clock.set(task.sent_at)
-            self._intake.decide(ready[task.number], task.kind)
+            answer = answers.get(task.number)
+            if isinstance(answer, Readiness):
+                parts.clock.set(task.sent_at)
+                self._intake.decide(Dispatch.of(task), task.kind)
+            elif answer is not None:
+                found = answer if isinstance(answer, RefusalError) else _not_ready(answer)
+                self._intake.lose(task.hospital_id, found)
+
+    def _receive_all(self, numbers: set[int]) -> dict[int, Content | RefusalError]:
+        """Return the answers to the tasks with these `numbers`, of which each is given up at last."""
+        mail, answers = self._parts.mail, {}
+        while any(dispatch.number in numbers for dispatch in mail.in_flight):
+            if (received := mail.receive(self._parts.settings.aggregation.give_up_s)) is not None:
+                answers[received[0].number] = received[1]
+        return answers
 
     def _train(self, task: OpenTask) -> None:
         arrays = encode_parameters(self._version(task.version))
         content = encode_task(self._parts.settings, arrays, version=task.version, hospital_id=task.hospital_id)
-        self._ask(task, content, "train")
         self._parts.rule.resend(task.hospital_id, task.version)
+        if not self._ask(task, content, "train"):
+            lost = RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node.")
+            self._intake.lose(task.hospital_id, lost)
 
     def _ask_for_scores(self, task: OpenTask) -> None:
         content = encode_evaluation_task(
@@ -131,8 +164,8 @@ class Resumption:
         )
         self._ask(task, content, "evaluate")
 
-    def _ask(self, task: OpenTask, content: Records, kind: str) -> None:
-        self._parts.mail.ask(
+    def _ask(self, task: OpenTask, content: Records, kind: str) -> bool:
+        return self._parts.mail.ask(
             content,
             node_id=self._parts.roster.members[task.hospital_id].node_id,
             kind=kind,
@@ -148,3 +181,8 @@ class Resumption:
     def _version(self, version: int) -> Parameters:
         model = self._parts.model
         return model.parameters if version == model.version else self._parts.store.load_version(version)
+
+
+def _not_ready(answer: Content) -> RefusalError:
+    found = type(answer).__name__
+    return RefusalError(RefusalCode.MALFORMED, f"Expected that the result is ready again, found {found}.")
