@@ -6,13 +6,11 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from federation.errors import RefusalCode, RefusalError
 from federation.parameters import Parameters
@@ -83,13 +81,19 @@ def _decode_tensor(name: str, array: Array, *, copy: bool) -> torch.Tensor:
     try:
         shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
         values = np.frombuffer(array.data, dtype=header[1].decode(), offset=header.end()).reshape(shape)
-        return torch.from_numpy(values.copy()) if copy else _view(values)
+        return torch.from_numpy(values.copy() if copy else values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise RefusalError(RefusalCode.MALFORMED, f"Array {name!r} cannot be read: {error}.") from None
 
 
-def _view(values: NDArray[Any]) -> torch.Tensor:
-    """Return a tensor over received bytes; torch warns that they are not writable, and nobody writes them."""
+def _take_the_warning() -> None:
+    """Let torch say now, unheard, what it says once per process of a tensor over bytes that must not be written.
+
+    Filtering it at every tensor takes longer than reading a small one.
+    """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(values)
+        warnings.simplefilter("ignore")
+        torch.from_numpy(np.frombuffer(b"\0", dtype=np.uint8))
+
+
+_take_the_warning()

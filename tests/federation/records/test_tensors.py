@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,13 @@ def test_payload_is_array_bytes_plus_eight_per_number_plus_texts_and_names() -> 
 
 def test_payload_of_no_records_is_nothing() -> None:
     assert payload_bytes(RecordDict()) == 0
+
+
+def test_views_of_received_bytes_are_equal_and_warn_of_nothing() -> None:
+    sent = {"w": torch.randn(3, 4), "b": torch.arange(2)}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [decode_parameters(encode_parameters(sent), copy=False) for _ in range(2)]
+
+    assert all(torch.equal(views[name], value) for views in found for name, value in sent.items())
