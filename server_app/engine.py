@@ -13,17 +13,18 @@ from federation.errors import ConfigurationError, RefusalCode, RefusalError, Run
 from federation.records.fields import ARRAYS, Records
 from federation.records.tensors import payload_bytes
 from server_app.aggregation.rule import Situation, Update
-from server_app.aggregation.weighing import Weight
+from server_app.aggregation.weighing import explain_weightless
 from server_app.checkpoint import Checkpoint, is_written
-from server_app.dispatch import DECISION_KINDS, TRAINING_KINDS
+from server_app.dispatch import DECISION_KINDS, Dispatch
 from server_app.intake import Intake
 from server_app.parts import Parts
 from server_app.reach import Reach
 from server_app.resumption import Resumption
+from server_app.scoring import Scoring, patience_s
+from server_app.step import Step, weigh_step
 from server_app.training_tasks import encode_task
 
 _TICK_S = 5.0
-_PATIENCE = 1.5
 
 
 class Engine:
@@ -41,8 +42,12 @@ class Engine:
         self._mirror = parts.mirror
         self._intake = Intake(parts)
         self._reach = Reach(parts.registrar, parts.mail, wait_s=parts.settings.run.wait_s)
+        self._scoring = Scoring(parts, self._reach, self._collect)
         self._consumed: list[int] = []
         self._not_before = -math.inf
+        self._away_since = math.inf
+        self._has_asked = False
+        self._has_given_up = False
 
     def run(self) -> None:
         """Make versions until the configured number is reached, evaluating on the way and at the end.
@@ -59,7 +64,7 @@ class Engine:
             self._save()
         if self._model.version >= last:
             self._rule.close()
-        self._evaluate_if_due()
+        self._scoring.evaluate_if_due()
         while self._model.version < last:
             spent = self._is_spent()
             self._dispatch(spent=spent)
@@ -68,13 +73,11 @@ class Engine:
                     break
                 self._collect()
             if self._rule.is_due(self._mail.now()):
-                self._apply()
-        if self._model.version < last:
-            self._save()
-        self._rule.close()
+                self._apply(spent=spent)
+        self._leave()
         self._wait_for_the_late()
-        self._evaluate("validation")
-        self._evaluate("test")
+        self._scoring.evaluate("validation")
+        self._scoring.evaluate("test")
 
     def _require_enough(self) -> None:
         settings, there = self._settings.aggregation, len(self._parts.roster)
@@ -86,19 +89,27 @@ class Engine:
     def _is_spent(self) -> bool:
         """Return whether too few hospitals have budget left to make a version and no update is still expected.
 
-        Further rounds would be too small and spend the others' budget for nothing.
+        Further rounds would be too small and spend the others' budget for nothing. Those that have budget and cannot be
+        reached are waited for, `run.wait-s` long.
         """
         members = self._parts.roster.members
         able = self._mirror.unpaused(members)
-        too_few = len(able) < len(members) and len(able) < self._settings.aggregation.min_updates
-        return too_few and not self._mail.in_flight.count(*TRAINING_KINDS)
+        if len(able) == len(members) or self._mail.in_flight.count("train", *DECISION_KINDS):
+            self._away_since = math.inf
+            return False
+        least = self._settings.aggregation.min_updates
+        if self._has_given_up or not able or len(self._rule.waiting().union(able)) < least:
+            return True
+        there = self._mirror.unpaused(self._reach.present())
+        self._away_since = math.inf if there else min(self._away_since, self._mail.now())
+        return self._mail.now() - self._away_since > self._settings.run.wait_s
 
     def _dispatch(self, *, spent: bool) -> None:
         """Let the rule choose among the idle hospitals; where budgets are spent, among none, and nobody works."""
         self._reach.look()
         self._reach.require_somebody()
         self._intake.catch_up(self._reach.present())
-        if self._mail.now() < self._not_before:
+        if self._mail.now() < self._not_before and not spent:
             return
         asked = self._evaluation.ask(self._reach.idle())
         present = self._mirror.unpaused(self._reach.present())
@@ -108,10 +119,12 @@ class Engine:
             version=self._model.version,
             idle=[] if spent else idle,
             at_work=0 if spent else len(self._mail.in_flight) - self._mail.in_flight.count("query"),
+            overdue=self._overdue(),
             given={name: self._progress.of(name).updates for name in present},
             tasks=self._progress.tasks,
         )
         for name in self._rule.choose(situation):
+            self._has_asked = True
             if not self._send_training(name):
                 self._intake.lose(name, RefusalError(RefusalCode.NODE_LOST, "Flower no longer knows its node."))
         self._model.forget_broadcast()
@@ -131,9 +144,10 @@ class Engine:
     def _collect(self, at_most_s: float = _TICK_S) -> bool:
         """Read one answer, or wait until one may have come; return whether one was read."""
         self._reach.look()
-        now = self._mail.now()
-        coming = [moment - now for moment in (self._rule.next_deadline(), self._not_before) if moment > now]
-        received = self._mail.receive(min([at_most_s, *coming]))
+        now, laggard_s = self._mail.now(), patience_s(self._parts)
+        overdue_at = [item.sent_at + laggard_s for item in self._at_work()]
+        moments = [moment for moment in (self._rule.next_deadline(), self._not_before, *overdue_at) if moment > now]
+        received = self._mail.receive(min([at_most_s, *(moment - now for moment in moments)]))
         if received is None:
             return False
         dispatch, answer = received
@@ -145,76 +159,92 @@ class Engine:
             self._save()
         return True
 
-    def _apply(self) -> None:
-        updates = self._rule.take()
+    def _apply(self, *, spent: bool) -> None:
+        updates, least = self._rule.take(), self._settings.aggregation.min_updates
         self._progress.rounds += 1
-        self._consumed += [update.number for update in updates]
-        self._progress.waiting.clear()
-        if len(updates) < self._settings.aggregation.min_updates:
-            self._discard(updates)
+        if len(updates) < least:
+            self._close_empty_round(updates, f"Expected {least} updates, found {len(updates)}.", keep=not spent)
             return
-        self._progress.empty_rounds = 0
+        step = weigh_step(self._parts, updates)
+        if self._settings.aggregation.is_synchronous and not any(step.coefficients):
+            self._close_empty_round(updates, explain_weightless(step.weights), keep=False)
+            return
+        self._progress.empty_rounds, self._has_asked = 0, False
         self._intake.losses.clear()
-        weights = self._weigh(updates)
-        coefficients = self._parts.weighing.coefficients(weights)
-        base = self._model.version
-        length = math.fsum(c * update.norm for c, update in zip(coefficients, updates, strict=True))
-        steps, updates = [update.load for update in updates], [update.without_tensors() for update in updates]
-        self._model.apply(steps, coefficients, norm=length)
-        del steps
-        for update, weight, coefficient in zip(updates, weights, coefficients, strict=True):
-            self._progress.apply(update.hospital_id, base - update.base_version, coefficient, weight.as_row())
+        self._consume(updates)
+        loads, step, norm = [update.load for update in updates], step.without_tensors(), step.norm
+        del updates
+        self._model.apply(loads, step.coefficients, norm=norm)
+        del loads
+        step.count_in(self._progress)
         self._progress.model_version = version = self._model.version
         if version >= self._settings.aggregation.rounds:
             self._rule.close()
         if is_written(self._settings, version):
             self._save()
-        self._record_application(updates, weights, coefficients, base)
-        self._evaluate_if_due()
+        self._record_application(step)
+        self._scoring.evaluate_if_due()
 
-    def _weigh(self, updates: list[Update]) -> list[Weight]:
-        """Return the weights of `updates`, and remember what later ones are compared with."""
-        progress, settings = self._progress, self._settings.aggregation
-        weights = self._parts.weighing.weigh(
-            updates,
-            version=self._model.version,
-            applied={name: item.updates for name, item in progress.contributions.items()},
-            norms=progress.norms,
-            least_variance=progress.least_variance or 0.0,
-        )
-        for update in updates:
-            if settings.anomaly_threshold:
-                progress.norms.note(update.hospital_id, variance=update.noise_variance, norm=update.norm)
-            if update.noise_variance:
-                progress.least_variance = min(progress.least_variance or math.inf, update.noise_variance)
-        return weights
+    def _close_empty_round(self, updates: list[Update], why: str, *, keep: bool) -> None:
+        """Count a round that makes no version; its updates wait for the next one, or are refused because of `why`.
 
-    def _discard(self, updates: list[Update]) -> None:
-        """Count a round without enough updates; the model stays as it is.
-
-        Rounds lost to absent nodes only are spread over `run.wait-s`, so that a short outage of everybody is waited
-        out instead of being counted away within a second.
+        Hospitals have paid for their updates, so only those that nothing can come of are refused. Rounds lost to absent
+        nodes only, and those for which nobody could be asked, are spread over `run.wait-s`, so that a short outage is
+        waited out instead of being counted away within a second.
         """
-        losses = set(self._intake.losses)
+        losses, limit = set(self._intake.losses), self._settings.aggregation.max_empty_rounds
+        asked, self._has_asked = self._has_asked, False
         self._progress.empty_rounds += losses != {RefusalCode.BUDGET_EXHAUSTED}
-        limit = self._settings.aggregation.max_empty_rounds
-        if losses == {RefusalCode.NODE_LOST}:
-            self._not_before = self._mail.now() + self._settings.run.wait_s / limit
         self._intake.losses.clear()
-        for update in updates:
-            self._mail.refuse(
-                RefusalError(
-                    RefusalCode.ROUND_TOO_SMALL,
-                    f"Expected {self._settings.aggregation.min_updates} updates, found {len(updates)}.",
-                ),
-                update.hospital_id,
-            )
-        self._save()
+        if losses == {RefusalCode.NODE_LOST} or not asked:
+            gap_s = max(self._settings.run.wait_s / limit, self._settings.aggregation.deadline_s)
+            self._not_before = self._mail.now() + gap_s
+        if keep:
+            for update in updates:
+                self._rule.restore(update)
+        else:
+            self._refuse(updates, why)
+        if not (keep and updates and self._parts.clock.replays):
+            self._save()
         if self._progress.empty_rounds >= limit:
-            raise RunFailedError(
-                f"{self._progress.empty_rounds} rounds in a row brought fewer than "
-                f"{self._settings.aggregation.min_updates} usable updates; refused so far: {self._progress.refused}."
-            )
+            self._give_up(asked=asked)
+
+    def _give_up(self, *, asked: bool) -> None:
+        """End the run after too many empty rounds: as one whose budgets are spent if only those were missing.
+
+        Raises:
+            RunFailedError: what was missing is something else.
+        """
+        members = self._parts.roster.members
+        if not asked and len(self._mirror.unpaused(members)) < len(members):
+            self._has_given_up = True
+            return
+        raise RunFailedError(
+            f"{self._progress.empty_rounds} rounds in a row brought fewer than "
+            f"{self._settings.aggregation.min_updates} usable updates; refused so far: {self._progress.refused}."
+        )
+
+    def _refuse(self, updates: list[Update], why: str) -> None:
+        for update in updates:
+            self._mail.refuse(RefusalError(RefusalCode.ROUND_TOO_SMALL, why), update.hospital_id)
+        self._consume(updates)
+
+    def _consume(self, updates: list[Update]) -> None:
+        """Let the next checkpoint say that `updates` wait no longer."""
+        numbers = [update.number for update in updates]
+        self._consumed += numbers
+        self._progress.waiting = [number for number in self._progress.waiting if number not in numbers]
+
+    def _leave(self) -> None:
+        """End training: whatever waits makes no version any more, and is counted."""
+        ended_early = self._model.version < self._settings.aggregation.rounds
+        left = []
+        while updates := self._rule.take():
+            left += updates
+        self._refuse(left, "The run has ended before there were enough for a version.")
+        if left or ended_early:
+            self._save()
+        self._rule.close()
 
     def _save(self) -> None:
         """Make the current version durable, with everything that a resumed run must know."""
@@ -227,52 +257,21 @@ class Engine:
         )
         self._parts.buffer.drop(self._progress.consumed)
 
-    def _record_application(
-        self, updates: list[Update], weights: list[Weight], coefficients: list[float], base: int
-    ) -> None:
-        rows = [
-            {
-                "hospital": update.hospital_id,
-                "number": update.number,
-                "staleness": base - update.base_version,
-                "examples": update.examples,
-                "factors": weight.as_row(),
-                "weight": coefficient,
-            }
-            for update, weight, coefficient in zip(updates, weights, coefficients, strict=True)
-        ]
-        self._mail.record("apply", version=self._model.version, updates=rows)
+    def _record_application(self, step: Step) -> None:
+        self._mail.record("apply", version=self._model.version, updates=step.rows())
 
-    def _evaluate_if_due(self) -> None:
-        """Evaluate the current version if it is the last one, or its turn has come."""
-        version, every = self._model.version, self._settings.run.evaluate_every
-        last = version >= self._settings.aggregation.rounds
-        if not last and not (every and version % every == 0):
-            return
-        if last or self._settings.aggregation.is_synchronous:
-            self._evaluate("validation")
-        else:
-            self._evaluation.open_beside_training(self._model)
+    def _overdue(self) -> frozenset[str]:
+        """Return the hospitals that are at work for unusually long."""
+        now, laggard_s = self._mail.now(), patience_s(self._parts)
+        return frozenset(item.hospital_id for item in self._at_work() if item.sent_at + laggard_s <= now)
 
-    def _evaluate(self, split: str) -> None:
-        """Score the current model everywhere; training waits for the answers, so that both engines do the same."""
-        self._reach.look()
-        if not self._evaluation.open(self._model, split, self._reach.idle()):
-            return
-        end = self._mail.now() + self._longest_evaluation_s()
-        while self._mail.in_flight.count("evaluate") and self._mail.now() < end:
-            self._collect()
-        self._evaluation.close()
-
-    def _longest_evaluation_s(self) -> float:
-        """Return how long hospitals are waited for: without rounds, nobody may hold up the end."""
-        deadline_s, wait_s = self._settings.aggregation.deadline_s, self._settings.run.wait_s
-        if self._settings.aggregation.is_synchronous:
-            return max(deadline_s, wait_s) if deadline_s else math.inf
-        return max(wait_s, _PATIENCE * self._progress.longest_task_s)
+    def _at_work(self) -> list[Dispatch]:
+        """Return the tasks that hospitals have and have not answered; a decision that is owed has not reached any."""
+        owed = self._mail.in_flight.owed
+        return [item for item in self._mail.in_flight if item.kind != "query" and item not in owed]
 
     def _wait_for_the_late(self) -> None:
-        """Give hospitals that are at work some time to get free, so that the final test includes them.
+        """Give hospitals that are at work some time to get free, so that the last scores include them.
 
         Without it only those are waited for that keep a result, until they have thrown it away.
         """
@@ -280,11 +279,13 @@ class Engine:
             continue
         kinds: tuple[str, ...] = DECISION_KINDS
         if self._settings.run.hospital_evaluation:
-            kinds = (*TRAINING_KINDS, "train.discard", "evaluate")
+            kinds = ("train", *DECISION_KINDS, "evaluate")
         limit_s = max(self._settings.aggregation.deadline_s, self._settings.run.wait_s)
         if not self._settings.aggregation.is_synchronous:
-            limit_s = max(limit_s, _PATIENCE * self._progress.longest_task_s)
+            limit_s = max(limit_s, patience_s(self._parts))
         end = self._mail.now() + limit_s
-        while self._mail.in_flight.count(*kinds) and self._mail.now() < end:
+        self._scoring.ask()
+        while (self._mail.in_flight.count(*kinds) and self._mail.now() < end) or self._scoring.is_awaited():
             self._intake.catch_up(self._reach.present(), over=True)
             self._collect()
+            self._scoring.ask()

@@ -38,8 +38,7 @@ class Arrivals:
         chosen = self._draw(eligible, situation)
         self._asked |= dict.fromkeys(chosen, situation.version)
         self._outstanding |= set(chosen)
-        waiting = bool(self._collected or self._resting)
-        self._starved = waiting and not self._outstanding and not situation.at_work
+        self._starved = bool(self._collected or self._resting) and not self._is_anybody_awaited(situation)
         return chosen
 
     def expects(self, hospital_id: str) -> bool:
@@ -63,6 +62,10 @@ class Arrivals:
         """Put `update` back to where it waited."""
         self._asked[update.hospital_id] = update.base_version
         self._collected.append(update)
+
+    def waiting(self) -> frozenset[str]:
+        """Return the hospitals whose updates wait."""
+        return frozenset(update.hospital_id for update in self._collected)
 
     def lose(self, hospital_id: str) -> None:
         """Stop waiting for `hospital_id`, and let it rest until the next version."""
@@ -94,6 +97,13 @@ class Arrivals:
         self._resting.clear()
         self._starved = False
         return updates
+
+    def _is_anybody_awaited(self, situation: Situation) -> bool:
+        """Return whether somebody is at work, however long it takes."""
+        return bool(self._outstanding) or situation.at_work > 0
+
+    def _are_enough(self) -> bool:
+        return len(self._collected) >= self._settings.min_updates
 
     def _may_work(self, name: str, situation: Situation) -> bool:
         """Return whether `name` neither rests, nor has worked on this version, nor is too far ahead of the others."""

@@ -26,11 +26,16 @@ class FedAvg:
         self._open = False
         self._outstanding: set[str] = set()
         self._collected: dict[str, Update] = {}
+        self._later: list[Update] = []
         self._deadline = NEVER
 
     def choose(self, situation: Situation) -> list[str]:
-        """Return the sample of a new round if none is open and any hospital is idle."""
-        if self._open or not situation.idle:
+        """Return the sample of a new round if none is open and any hospital is idle.
+
+        Where nobody is idle or at work, updates that wait are a round by themselves.
+        """
+        alone = bool(self._collected) and not situation.at_work
+        if self._open or not (situation.idle or alone):
             return []
         given = [name for name in situation.idle if name not in self._collected]
         chosen = sample_hospitals(given, self._settings, seed=self._seed, round_number=self._round) if given else []
@@ -44,8 +49,8 @@ class FedAvg:
         return hospital_id in self._outstanding
 
     def completes(self, hospital_id: str) -> bool:
-        """Return whether the open round consists of `hospital_id` only."""
-        return self._outstanding == {hospital_id} and not self._collected
+        """Return whether the open round consists of `hospital_id` only, and that is enough."""
+        return self._outstanding == {hospital_id} and not self._collected and self._settings.min_updates == 1
 
     def offer(self, update: Update) -> bool:
         """Accept `update` if its hospital was sampled in the open round and has not answered yet."""
@@ -56,8 +61,18 @@ class FedAvg:
         return True
 
     def restore(self, update: Update) -> None:
-        """Count `update` for the next round, for which its hospital is then not asked again."""
-        self._collected[update.hospital_id] = update
+        """Count `update` for the next round, for which its hospital is then not asked again.
+
+        Several of one hospital, from rounds whose versions were lost, count for one round after another.
+        """
+        if update.hospital_id in self._collected:
+            self._later.append(update)
+        else:
+            self._collected[update.hospital_id] = update
+
+    def waiting(self) -> frozenset[str]:
+        """Return the hospitals whose updates wait."""
+        return frozenset(self._collected)
 
     def lose(self, hospital_id: str) -> None:
         """Stop waiting for `hospital_id`."""
@@ -84,6 +99,9 @@ class FedAvg:
         updates = [self._collected[name] for name in sorted(self._collected)]
         self._open, self._deadline = False, NEVER
         self._outstanding, self._collected = set(), {}
+        later, self._later = self._later, []
+        for update in later:
+            self.restore(update)
         self._round += 1
         return updates
 

@@ -50,7 +50,8 @@ class Situation:
         version: of the current model.
         idle: hospitals that can be asked, sorted by id.
         at_work: tasks of any kind that have not been answered.
-        given: accepted updates of every hospital that is connected and has budget left.
+        overdue: hospitals among those at work whose task takes unusually long.
+        given: applied updates of every hospital that is connected and has budget left.
         tasks: tasks sent in this run so far; names the random draws of a rule.
     """
 
@@ -58,6 +59,7 @@ class Situation:
     version: int
     idle: Sequence[str]
     at_work: int = 0
+    overdue: frozenset[str] = frozenset()
     given: Mapping[str, int] = field(default_factory=dict)
     tasks: int = 0
 
@@ -85,7 +87,10 @@ class AggregationRule(Protocol):
         """Accept `update` for the next version; False when it came too late to count."""
 
     def restore(self, update: Update) -> None:
-        """Take back an update that was accepted, but not taken, before the server was restarted."""
+        """Take back an update that was accepted before the server was restarted, or taken with too few others."""
+
+    def waiting(self) -> frozenset[str]:
+        """Return the hospitals whose updates have been accepted and not taken."""
 
     def lose(self, hospital_id: str) -> None:
         """Learn that nothing usable will come from `hospital_id`."""

@@ -42,8 +42,5 @@ class SemiSynchronous(Arrivals):
         self._tick = NEVER
         return super().take()
 
-    def _are_enough(self) -> bool:
-        return len(self._collected) >= self._settings.min_updates
-
     def _next_tick(self, now: float) -> float:
         return (math.floor(now / self._settings.period_s + _SLACK) + 1) * self._settings.period_s

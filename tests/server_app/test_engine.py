@@ -17,6 +17,7 @@ from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import RunFailedError
 from federation.models import build_model
 from federation.parameters import Parameters, is_finite, read_parameters
+from federation.records.answers import ModelUpdate
 from server_app.engine import Engine
 from server_app.main import app as server_app
 from server_app.run_folder import RunFolder
@@ -187,15 +188,43 @@ def test_rounds_without_enough_updates_fail_the_run_after_the_limit(tmp_path: Pa
         run(tmp_path, hospitals, 2, aggregation__max_empty_rounds=3)
 
 
-def test_updates_of_a_round_that_is_too_small_are_counted_not_applied(tmp_path: Path) -> None:
+def test_updates_of_a_round_that_is_too_small_are_not_applied_and_not_asked_for_again(tmp_path: Path) -> None:
     hospitals = Hospitals(spoil={1: SPOILERS["nan"][0]})
 
-    with pytest.raises(RunFailedError):
+    with pytest.raises(RunFailedError, match="2 rounds in a row brought fewer than 2 usable updates"):
         run(tmp_path, hospitals, 2, aggregation__min_updates=2, aggregation__max_empty_rounds=2)
 
     written = Summary.model_validate_json((tmp_path / "run" / "summary.json").read_text())
-    assert written.refused == {"non-finite": 2, "round-too-small": 2}
+    assert written.refused == {"non-finite": 2}
     assert written.updates_applied == 0
+    assert [written.per_hospital[f"hospital-00{index}"].dispatched for index in range(2)] == [1, 2]
+
+
+def test_update_of_a_round_that_is_too_small_counts_in_the_next(tmp_path: Path) -> None:
+    failures = [0]
+
+    def fail_once(answer: ModelUpdate) -> Any:
+        failures[0] += 1
+        return SPOILERS["nan"][0](answer) if failures[0] == 1 else answer
+
+    hospitals = Hospitals(spoil={1: fail_once})
+
+    summary = run(tmp_path, hospitals, 2, aggregation__rounds=2, aggregation__min_updates=2)
+
+    assert (summary.model_version, summary.updates_applied, summary.refused) == (2, 4, {"non-finite": 1})
+    assert [version for name, version in hospitals.trained if name == "hospital-000"] == [0, 1]
+
+
+def test_round_whose_updates_weigh_nothing_is_an_empty_one(tmp_path: Path) -> None:
+    shifts = "hospital-000=1,hospital-001=1"
+
+    with pytest.raises(RunFailedError, match=r"2 rounds in a row .*'round-too-small': 4"):
+        run(tmp_path, Hospitals(), 2, aggregation__shifts=shifts, aggregation__max_empty_rounds=2)
+
+    assert not events(tmp_path, "apply")
+    assert {event["detail"] for event in events(tmp_path, "refusal")} == {
+        "Expected an update that weighs more than 0, found 2 that weigh nothing; see aggregation.shifts."
+    }
 
 
 def test_hospital_with_other_data_is_refused_and_the_rest_train(tmp_path: Path) -> None:
@@ -319,7 +348,7 @@ def test_hospital_that_restarts_on_a_new_node_takes_its_old_place(tmp_path: Path
 def test_error_that_is_not_ours_leaves_a_failed_summary_without_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ConnectionError("database is locked")
 
     monkeypatch.setattr(Engine, "_apply", fail)
