@@ -15,7 +15,7 @@ from federation.parameters import Parameters
 from federation.records.answers import Readiness
 from federation.records.declarations import Declaration
 from federation.records.fields import Records
-from federation.records.tasks import RELEASE, encode_evaluation_task
+from federation.records.tasks import encode_evaluation_task
 from federation.records.tensors import encode_parameters
 from server_app.aggregation.rule import Update
 from server_app.correspondence import Content
@@ -50,7 +50,8 @@ class Resumption:
         self._reopen_evaluation(again)
         if replays:
             self._send_again(again)
-        self._owe(owed)
+        for task in owed:
+            self._intake.owe(Dispatch.of(task))
         self._give_up([task for task in open_tasks if task not in again + owed])
 
     def _can_go_on(self, task: OpenTask) -> bool:
@@ -96,13 +97,6 @@ class Resumption:
         repeated = {task.hospital_id for task in again if (task.kind, task.version) == ("evaluate", now.version)}
         now.wanted = [name for name in now.asked if name not in repeated] + now.wanted
         now.asked = [name for name in now.asked if name in repeated]
-
-    def _owe(self, tasks: list[OpenTask]) -> None:
-        """Let the decisions `tasks` be made anew, for hospitals that the rule expects as it did."""
-        for task in tasks:
-            if task.kind == RELEASE:
-                self._parts.rule.resend(task.hospital_id, task.version)
-            self._intake.owe(Dispatch.of(task))
 
     def _give_up(self, tasks: list[OpenTask]) -> None:
         for task in tasks:

@@ -130,3 +130,32 @@ def test_open_task_tells_a_checkpoint_all_that_is_needed_to_send_it_again() -> N
     assert dispatch.as_open_task() == OpenTask(
         number=7, hospital_id="hospital-7", kind="train.release", version=1, split="test", sent_at=12.5, began_at=3.25
     )
+
+
+def test_owed_decision_is_waited_for_until_nobody_should_and_remembered_until_it_is_settled() -> None:
+    table = in_flight(task(1))
+    table.owe(task(2, "train.release"))
+
+    assert (len(table), table.count("train.release")) == (2, 1)
+    assert (table.message_ids, set(table.busy_nodes)) == (["message-1"], {1})
+
+    table.stop_waiting_for("hospital-2")
+
+    assert (len(table), table.count("train.release")) == (1, 0)
+    assert [dispatch.number for dispatch in table] == [1, 2]
+    assert table.busy_hospitals == {"hospital-1", "hospital-2"}
+    assert [dispatch.number for dispatch in table.owed] == [2]
+
+    table.settle_debt("hospital-2")
+    table.owe(task(2, "train.release"))
+
+    assert len(table) == 2
+
+
+def test_owed_decision_comes_back_from_a_checkpoint_as_it_was() -> None:
+    owed = task(2, "train.release", began_at=1.0)
+
+    again = Dispatch.of(owed.as_open_task())
+
+    assert again.as_open_task() == owed.as_open_task()
+    assert (again.message_id, again.node_id) == ("", 0)
