@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,12 +77,15 @@ class CheckpointStore:
         self._folder = folder
         self._configuration = configuration
         self._second_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._deleting: Future[None] | None = None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write `checkpoint` durably, then delete all but the newest `run.keep-checkpoints`.
 
-        A second thread takes the digest while this one writes, so that the longer of the two counts.
+        A second thread takes the digest while this one writes, and deletes while the run goes on; the next call, or
+        `finish`, raises what kept it from deleting.
         """
+        self.finish()
         metadata = {
             "format": _FORMAT,
             "names": json.dumps(list(checkpoint.parameters)),
@@ -93,7 +96,17 @@ class CheckpointStore:
         tensors = checkpoint.parameters | _prefixed(checkpoint.optimizer_state)
         found = self._second_thread.submit(_digest_all, tensors, metadata)
         write_durably(self._path(checkpoint.progress.model_version), sealed_pieces(tensors, metadata, found.result))
-        self._forget_all_but(checkpoint.progress)
+        self._deleting = self._second_thread.submit(_delete, self._superseded(checkpoint.progress))
+
+    def finish(self) -> None:
+        """Return once what is superseded is deleted.
+
+        Raises:
+            OSError: a file could not be deleted.
+        """
+        deleting, self._deleting = self._deleting, None
+        if deleting:
+            deleting.result()
 
     def has_version(self, version: int) -> bool:
         """Return whether there is a checkpoint of `version`."""
@@ -107,14 +120,12 @@ class CheckpointStore:
         """
         return self._load(self._path(version)).parameters
 
-    def _forget_all_but(self, progress: Progress) -> None:
-        """Delete all but the newest checkpoints and those of the versions that hospitals work on."""
+    def _superseded(self, progress: Progress) -> list[Path]:
+        """Return all but the newest checkpoints and those of the versions that hospitals work on."""
         needed = {self._path(task.version) for task in progress.in_flight}
         if progress.evaluation:
             needed.add(self._path(progress.evaluation.version))
-        for old in self._paths()[: -self._configuration.run.keep_checkpoints]:
-            if old not in needed:
-                old.unlink()
+        return [old for old in self._paths()[: -self._configuration.run.keep_checkpoints] if old not in needed]
 
     def load_newest(self) -> Checkpoint:
         """Return the newest checkpoint.
@@ -155,6 +166,11 @@ class CheckpointStore:
         if forbidden := [text for key, text in changed.items() if key not in _MAY_CHANGE]:
             raise CheckpointError("The configuration changed since the checkpoint:\n" + "\n".join(forbidden))
         return tuple(text for key, text in changed.items() if key != "run.resume")
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink()
 
 
 def is_written(configuration: Configuration, version: int) -> bool:

@@ -130,7 +130,10 @@ class Session:
             evaluation=self._evaluation,
             mirror=mirror,
         )
-        Engine(parts).run()
+        try:
+            Engine(parts).run()
+        finally:
+            self._store.finish()
 
     def _load_central_data(self, enrolled: int) -> tuple[DatasetInfo, ImageSet] | None:
         data, run = self._configuration.data, self._configuration.run

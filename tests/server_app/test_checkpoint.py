@@ -96,6 +96,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     store = store_at(tmp_path, run__keep_checkpoints=2)
     for version in range(5):
         store.save(small_checkpoint(version))
+    store.finish()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "version-00000003.safetensors", "version-00000004.safetensors",
@@ -121,6 +122,7 @@ def test_versions_that_hospitals_work_on_or_score_are_kept_until_they_have_answe
         made.progress.in_flight = tasks if version < 7 else []
         made.progress.evaluation = OpenEvaluation(version=2, split="validation") if 2 <= version < 4 else None
         store.save(made)
+        store.finish()
         kept.append(versions_in(tmp_path))
 
     assert kept == [[0], [1], [1, 2], [1, 2, 3], [1, 3, 4], [3, 5], [3, 6], [7]]
@@ -132,6 +134,7 @@ def test_parameters_of_a_version_that_a_hospital_works_on_are_given_back(tmp_pat
         made = small_checkpoint(version)
         made.parameters["z"].fill_(version)
         store.save(made)
+    store.finish()
 
     assert [store.has_version(version) for version in (3, 4, 5)] == [False, True, True]
     assert [float(store.load_version(version)["z"].mean()) for version in (4, 5)] == [4.0, 5.0]
@@ -183,6 +186,24 @@ def test_older_file_is_deleted_only_after_the_newer_one_is_durable(
         store.save(small_checkpoint(2))
 
     assert store.load_newest().progress.model_version == 1
+
+
+def test_file_that_cannot_be_deleted_is_told_of_and_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(tmp_path, run__keep_checkpoints=1)
+    store.save(small_checkpoint(1))
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr("server_app.checkpoint.write_durably", lambda path, pieces: path.write_bytes(b"".join(pieces)))
+    store.save(small_checkpoint(2))
+    with pytest.raises(PermissionError, match="version-00000001"):
+        store.finish()
+
+    assert store.load_newest().progress.model_version == 2
 
 
 def test_empty_folder_says_how_to_start(tmp_path: Path) -> None:
