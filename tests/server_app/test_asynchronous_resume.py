@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Context, Error, Message
 
+from federation.errors import SiteErrorCode
 from server_app import checkpoint as checkpoint_module
 from server_app.checkpoint import CheckpointStore
 from server_app.correspondence import Correspondence
@@ -18,8 +20,9 @@ from server_app.evaluation import EvaluationDesk
 from server_app.intake import Intake
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
+from tests.doubles import Hospitals
 from tests.server_app.killing import Point, break_off
-from tests.server_app.runs import applied, final_digest, run
+from tests.server_app.runs import applied, events, final_digest, run
 
 # Three that always finish together, one on a slow link, one that scores for longer than several versions take.
 TIMINGS = [
@@ -156,3 +159,30 @@ def test_everything_that_weighs_or_chooses_goes_on_as_it_was(
     summary = run(tmp_path, TIMINGS, run__resume=True, **settings)
 
     require_same((tmp_path, summary), unbroken(**settings))
+
+
+@pytest.mark.parametrize("instead", ["an error", "an update"])
+def test_hospital_that_is_not_ready_again_costs_its_result_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instead: str
+) -> None:
+    class Changed(Hospitals):
+        def _train(self, message: Message, context: Context) -> Message:
+            ready = super()._train(message, context)
+            if self.trained != [("hospital-001", 0)]:
+                return ready
+            error = Error(int(SiteErrorCode.TRAINING_FAILED), "")
+            return Message(error if instead == "an error" else self._form(context, self.pending["hospital-001"]),
+                           reply_to=message)  # fmt: skip
+
+    settings = settings_of("fedasync", "two-phase", "average", run__hospital_evaluation=False)
+    timings = [SiteTiming(train_s=10), SiteTiming(train_s=7, bytes_per_s=40.0)]
+    break_off(monkeypatch, Point(Engine, "_apply", 4, True), lambda: run(tmp_path, timings, **settings))
+    sent = [(event["hospital"], event["task"]) for event in events(tmp_path, "dispatch")]
+
+    summary = run(tmp_path, timings, Changed(), run__resume=True, **settings)
+
+    assert sent.count(("hospital-001", "train.release")) == 1
+    assert summary.model_version == 14
+    reason = "site-error:training-failed" if instead == "an error" else "malformed"
+    assert summary.per_hospital["hospital-001"].refused == {reason: 1}
+    assert summary.per_hospital["hospital-001"].updates > 0
