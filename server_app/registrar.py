@@ -16,7 +16,7 @@ _SETTLED_AFTER_S = 5.0
 _TICK_S = 0.5
 _ASK_AGAIN_AFTER_S = 30.0
 _LONGEST_PATIENCE_S = 600.0
-# A hospital that restarts may appear on a new node before Flower notices that its old one is gone.
+# A hospital that restarts may appear on a new node before Flower notices that its old one is gone; its door then opens.
 _MAY_PASS = (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR, RefusalCode.DUPLICATE_HOSPITAL)
 
 
@@ -36,6 +36,7 @@ class Registrar:
         self._shape: DataShape | None = None
         self._turned_away: dict[int, float] = {}
         self._patience_s: dict[int, float] = {}
+        self._second_nodes: dict[int, str] = {}
         self._last_change = mail.now()
         self.connected: frozenset[int] = frozenset()
 
@@ -65,6 +66,7 @@ class Registrar:
         """Look which nodes are connected and ask the new ones who they are."""
         self.connected = self._mail.node_ids()
         now = self._mail.now()
+        self._open_doors()
         closed = {node_id for node_id, until in self._turned_away.items() if now < until}
         known = self.roster.node_ids | self._mail.in_flight.busy_nodes | closed
         for node_id in sorted(self.connected - known):
@@ -76,7 +78,18 @@ class Registrar:
             self._admit(expect(Enrolment, answer), dispatch.node_id)
         except RefusalError as error:
             self._turn_node_away(dispatch.node_id, mendable=error.code in _MAY_PASS)
+            if error.code is RefusalCode.DUPLICATE_HOSPITAL and isinstance(answer, Enrolment):
+                self._second_nodes[dispatch.node_id] = answer.hospital_id
             self._mail.refuse(error, None)
+
+    def _open_doors(self) -> None:
+        """Let second nodes of a hospital in as soon as its first one is no longer connected."""
+        members = self.roster.members
+        for node_id, name in list(self._second_nodes.items()):
+            if name not in members or members[name].node_id not in self.connected:
+                del self._second_nodes[node_id]
+                self._turned_away.pop(node_id, None)
+                self._patience_s.pop(node_id, None)
 
     def _turn_node_away(self, node_id: int, *, mendable: bool) -> None:
         """Close the door to a node for good, or for a while that doubles with every failure."""

@@ -91,3 +91,26 @@ def test_decision_that_was_lost_with_its_node_follows_the_hospital(
         assert not rows
         assert summary.refused["discarded"] >= 1
         assert (A, "training") not in hospitals.books
+
+
+def test_hospital_on_a_second_node_is_let_in_as_soon_as_its_first_one_has_gone(tmp_path: Path) -> None:
+    class Overlapping(Moving):
+        """The new node is there at 100 seconds, and the old one until 140."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.clock.schedule(100.0, self.appear)
+            self.clock.schedule(140.0, self.move)
+
+        def appear(self) -> bool:
+            self.return_node(NEW)
+            return False
+
+    settings = configure(tmp_path, aggregation__rounds=14, **SETTINGS, **ASYNCHRONOUS["fedasync"])
+
+    summary = run_on(settings, seconds(1000, 20, 30), Hospitals(names={2: A}), make=Overlapping)
+
+    enrolled = [event["elapsed_s"] for event in events(tmp_path, "enrol") if event["hospital"] == A]
+    assert 140.0 <= enrolled[1] <= 145.0
+    assert summary.refused["duplicate-hospital"] == 2
+    assert summary.per_hospital[A].updates > 0
