@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from federation.metrics import Scores
 from server_app.aggregation.norm_history import NormHistory
+from server_app.roster import Member
 from server_app.spending import Spending
 from server_app.summary import CurvePoint
 
@@ -111,6 +112,7 @@ class Progress(BaseModel):
         longest_task_s: longest time that a training task took from dispatch to answer.
         least_variance: least noise variance that was declared; None before any.
         evaluation: the one that is open.
+        roster: the hospitals that have enrolled, each with the node that speaks for it.
         contributions: per hospital id.
         spending: per hospital id and split ("training", "validation", "test"), what it declared about privacy.
         refused: reasons and counts over all senders, known or not.
@@ -138,6 +140,7 @@ class Progress(BaseModel):
     longest_task_s: float = 0.0
     least_variance: float | None = None
     evaluation: OpenEvaluation | None = None
+    roster: dict[str, Member] = Field(default_factory=dict)
     contributions: dict[str, Contribution] = Field(default_factory=dict)
     spending: dict[str, dict[str, Spending]] = Field(default_factory=dict)
     refused: dict[str, int] = Field(default_factory=dict)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 
 from federation.config import RunConfig
 from federation.errors import RefusalCode, RefusalError, RunFailedError
@@ -10,7 +12,7 @@ from federation.records.answers import Enrolment
 from federation.records.tasks import encode_query
 from server_app.correspondence import Content, Correspondence, expect
 from server_app.dispatch import Dispatch
-from server_app.roster import DataShape, Roster
+from server_app.roster import DataShape, Member, Roster
 
 _SETTLED_AFTER_S = 5.0
 _TICK_S = 0.5
@@ -22,6 +24,9 @@ _MAY_PASS = (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR, RefusalCode.DUPLICAT
 
 class Registrar:
     """Keeps the roster in step with the nodes that are connected.
+
+    Who had enrolled before the server was restarted, and is still on the same node, need not say so again: Flower gives
+    the number of a node to no other.
 
     Attributes:
         roster: the enrolled hospitals.
@@ -37,16 +42,24 @@ class Registrar:
         self._turned_away: dict[int, float] = {}
         self._patience_s: dict[int, float] = {}
         self._second_nodes: dict[int, str] = {}
+        self._known: dict[str, Member] = {}
+        self._resumes = False
         self._last_change = mail.now()
         self.connected: frozenset[int] = frozenset()
 
-    def gather(self) -> None:
+    def gather(self, known: Mapping[str, Member] | None = None) -> None:
         """Wait until the expected hospitals have enrolled, or `run.wait-s` has passed.
+
+        Args:
+            known: who had enrolled before the server was restarted, by hospital id.
 
         Raises:
             RunFailedError: fewer than `run.min-hospitals` came, with what was expected and found.
         """
         end = self._mail.now() + self._settings.wait_s
+        self._known, self._resumes = dict(known or {}), bool(known)
+        if self._resumes:
+            self.invite()
         while not self._is_complete() and self._mail.now() < end:
             self.invite()
             if (received := self._mail.receive(_TICK_S)) is not None:
@@ -67,6 +80,7 @@ class Registrar:
         self.connected = self._mail.node_ids()
         now = self._mail.now()
         self._open_doors()
+        self._seat_the_known()
         closed = {node_id for node_id, until in self._turned_away.items() if now < until}
         known = self.roster.node_ids | self._mail.in_flight.busy_nodes | closed
         for node_id in sorted(self.connected - known):
@@ -91,6 +105,16 @@ class Registrar:
                 self._turned_away.pop(node_id, None)
                 self._patience_s.pop(node_id, None)
 
+    def _seat_the_known(self) -> None:
+        """Take back who is still on the node on which it enrolled; anybody else has to enrol again."""
+        for name, member in list(self._known.items()):
+            if name in self.roster.members:
+                del self._known[name]
+            elif member.node_id in self.connected:
+                del self._known[name]
+                with suppress(RefusalError):
+                    self._admit(member.enrolment, member.node_id)
+
     def _turn_node_away(self, node_id: int, *, mendable: bool) -> None:
         """Close the door to a node for good, or for a while that doubles with every failure."""
         longer_s = min(2 * self._patience_s.get(node_id, _ASK_AGAIN_AFTER_S / 2), _LONGEST_PATIENCE_S)
@@ -113,6 +137,7 @@ class Registrar:
         self.roster.enrol(enrolment, node_id, self.connected)
         self._mail.leave(enrolment.hospital_id, node_id)
         self._mail.progress.of(enrolment.hospital_id).examples = enrolment.examples
+        self._mail.progress.roster[enrolment.hospital_id] = self.roster.members[enrolment.hospital_id]
         self._last_change = self._mail.now()
         self._mail.record("enrol", hospital=enrolment.hospital_id, examples=enrolment.examples)
 
@@ -120,6 +145,7 @@ class Registrar:
         member = self.roster.members[name]
         found = DataShape.of(member.enrolment)
         self.roster.remove(name)
+        self._mail.progress.roster.pop(name, None)
         self._turned_away[member.node_id] = math.inf
         self._mail.refuse(RefusalError(RefusalCode.DATA_MISMATCH, f"Expected data of {shape}, found {found}."), name)
 
@@ -127,9 +153,12 @@ class Registrar:
         expected = max(self._settings.hospitals, len(self._settings.configured_ids))
         if expected:
             return len(self.roster) >= expected
+        if len(self.roster) < self._settings.min_hospitals:
+            return False
+        if self._resumes and not self._known:
+            return True
         quiet_s = self._mail.now() - self._last_change
-        enough = len(self.roster) >= self._settings.min_hospitals
-        return enough and not self._mail.in_flight and quiet_s >= _SETTLED_AFTER_S
+        return not self._mail.in_flight and quiet_s >= _SETTLED_AFTER_S
 
     def _too_few(self) -> str:
         settings = self._settings

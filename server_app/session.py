@@ -103,7 +103,7 @@ class Session:
     def _federate(self, mail: Correspondence, journal: Journal, checkpoint: Checkpoint | None) -> None:
         settings = self._configuration
         registrar = Registrar(settings.run, mail)
-        registrar.gather()
+        registrar.gather({} if self._clock.replays else self._progress.roster)
         central = self._load_central_data(len(registrar.roster))
         enrolments = [member.enrolment for member in registrar.roster.members.values()]
         shape = DataShape.of(central[0]) if central else most_common_shape(enrolments)
