@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,50 @@ def test_wedged_node_costs_its_own_answers_only(tmp_path: Path, rule: dict[str, 
     assert [item.accuracy is None for item in summary.per_hospital.values()] == [True, False, False, False]
     assert summary.virtual_s is not None
     assert summary.virtual_s < 12 * 27 + 3 * 60
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_wedged_node_does_not_keep_a_buffer_that_needs_everybody_waiting(tmp_path: Path, kind: str) -> None:
+    settings: dict[str, Any] = {
+        "aggregation__rule": "buffered",
+        "aggregation__buffer_size": 3,
+        "aggregation__rounds": 6,
+        "run__evaluate_every": 2,
+        "run__wait_s": 40.0,
+    }
+
+    summary = run(tmp_path, seconds(10, 12, 14), tamper=dropping(kind, 2), **settings)
+
+    assert summary.model_version == 6
+    assert [item.updates for item in summary.per_hospital.values()] == [0, 6, 6]
+    assert summary.virtual_s is not None
+    assert summary.virtual_s < 40 + 6 * 15 + 3 * 60
+
+
+@by_rule
+def test_dead_node_costs_its_own_update_only(tmp_path: Path, rule: dict[str, Any]) -> None:
+    def dying(*arguments: Any) -> VirtualGrid:
+        grid = VirtualGrid(*arguments)
+        grid.clock.schedule(15, lambda: bool(grid.lose_node(4)))
+        grid.clock.schedule(130, lambda: bool(grid.return_node(4)))
+        return grid
+
+    rounds = 40 if rule["aggregation__rule"] == "fedasync" else 16
+    settings = {**rule, **NO_SCORES, "aggregation__rounds": rounds, "run__allow_silent_hospitals": True}
+
+    summary = run_on(configure(tmp_path, **settings), seconds(10, 12, 27), Hospitals(), make=dying)
+
+    assert (summary.status, summary.model_version) == (RunStatus.COMPLETED, rounds)
+    assert summary.refused["node-lost"] == summary.per_hospital[C].refused["node-lost"] == 1
+    assert set(summary.refused) <= {"node-lost", "late-reply", "discarded"}
+    asked = [event["elapsed_s"] for event in events(tmp_path, "dispatch") if event["hospital"] == C]
+    assert asked[0] == 0
+    assert 130 <= asked[1] < 130 + 15 + 27
+    assert summary.per_hospital[C].updates > 0
+    died, returned = (27.0, 130.0)
+    made = [event["elapsed_s"] for event in events(tmp_path, "apply") if died < event["elapsed_s"] < returned]
+    assert len(made) >= 3
+    assert max(later - earlier for earlier, later in itertools.pairwise(made)) <= 27
 
 
 @pytest.mark.parametrize("decision", ["train.release", "train.discard"])

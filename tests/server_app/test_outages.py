@@ -18,6 +18,7 @@ from server_app.simulation.timing import SiteTiming
 from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
 from server_app.summary import RunStatus, Summary
 from tests.doubles import Hospitals, configure
+from tests.server_app.runs import ASYNCHRONOUS, run_on, seconds
 
 
 class Outage(VirtualGrid):
@@ -81,6 +82,56 @@ def test_outage_longer_than_the_wait_ends_the_run_and_says_so(tmp_path: Path) ->
 
     with pytest.raises(RunFailedError, match=r"found none for run\.wait-s=50|rounds in a row"):
         run_with_outage(configuration, begins=70.0, ends=10**6, timing=SiteTiming())
+
+
+@pytest.mark.parametrize("rule", [{}, *ASYNCHRONOUS.values()], ids=["fedavg", *ASYNCHRONOUS])
+@pytest.mark.parametrize("least", [1, 2])
+def test_run_ends_when_the_only_hospital_that_has_budget_left_stays_away(
+    tmp_path: Path, rule: dict[str, Any], least: int
+) -> None:
+    if rule == ASYNCHRONOUS["fedasync"] and least > 1:
+        pytest.skip("One update is always enough.")
+    settings: dict[str, Any] = {
+        "privacy__mechanism": "update-gaussian",
+        "run__hospital_evaluation": False,
+        "run__allow_silent_hospitals": True,
+        "aggregation__rounds": 200,
+        "aggregation__min_updates": least,
+        **rule,
+    }
+
+    def leaving(*arguments: Any) -> VirtualGrid:
+        grid = VirtualGrid(*arguments)
+        grid.clock.schedule(75, lambda: bool(grid.lose_node(4)))
+        return grid
+
+    hospitals = Hospitals(caps={0: 0.4, 1: 0.4})
+    summary = run_on(configure(tmp_path, **settings), seconds(10, 12, 30), hospitals, make=leaving)
+
+    assert summary.status is RunStatus.COMPLETED
+    assert summary.reason.startswith(f"Version {summary.model_version} of 200 is the last: only 1 can still pay")
+    assert summary.virtual_s is not None
+    # Its task is lost a minute after it would have ended, and then it is waited for.
+    assert summary.virtual_s < 75 + 30 + 60 + 120 + 30
+
+
+def test_only_hospital_that_has_budget_left_is_waited_for_and_goes_on(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "privacy__mechanism": "update-gaussian",
+        "run__hospital_evaluation": False,
+        "aggregation__rounds": 6,
+    }
+
+    def away_for_a_while(*arguments: Any) -> VirtualGrid:
+        grid = VirtualGrid(*arguments)
+        grid.clock.schedule(35, lambda: bool(grid.lose_node(3)))
+        grid.clock.schedule(35 + 30 + 60 + 100, lambda: bool(grid.return_node(3)))
+        return grid
+
+    hospitals = Hospitals(caps={0: 0.2})
+    summary = run_on(configure(tmp_path, **settings), seconds(10, 30), hospitals, make=away_for_a_while)
+
+    assert (summary.status, summary.model_version, summary.reason) == (RunStatus.COMPLETED, 6, "")
 
 
 def test_absence_at_the_end_of_a_long_evaluation_does_not_fail_the_run(tmp_path: Path) -> None:

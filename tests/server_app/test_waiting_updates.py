@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Error
 
-from federation.errors import CheckpointError
+from federation.errors import CheckpointError, SiteErrorCode
+from federation.records.answers import ModelUpdate
 from server_app import checkpoint as checkpoint_module
 from server_app import session
 from server_app.aggregation.rule import Update
@@ -15,6 +17,7 @@ from server_app.engine import Engine
 from server_app.evaluation import EvaluationDesk
 from server_app.simulation.timing import SiteTiming
 from server_app.simulation.virtual_grid import VirtualClock
+from server_app.summary import RunStatus, Summary
 from server_app.update_buffer import DiskBuffer
 from tests.doubles import Hospitals
 from tests.server_app.killing import Point, break_off
@@ -73,14 +76,42 @@ def replays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return answer
 
 
-def require_each_once(folder: Path, held: list[tuple[str, int]]) -> None:
-    """Check that every update that was held is applied, and none twice."""
-    rows = [row for version in applied(folder).values() for row in version]
+def require_each_once(folder: Path, held: list[tuple[str, int]], summary: Summary) -> None:
+    """Check that every update that was held is applied, and none twice.
+
+    A version is durable before the log tells of it: of one that was made right before the server died, the log tells
+    nothing, and only the counts show that its updates were applied.
+    """
+    told = applied(folder)
+    rows = [row for version in told.values() for row in version]
     numbers = [(row["hospital"], row["number"]) for row in rows]
+    untold = set(held) - set(numbers)
     assert len(numbers) == len(set(numbers))
-    assert set(held) <= set(numbers)
+    assert summary.model_version - len(told) <= 1
+    assert bool(untold) <= (summary.model_version > len(told))
+    assert summary.updates_applied - len(numbers) == (len(untold) or summary.model_version - len(told))
     assert all(row["staleness"] >= 0 for row in rows)
     assert not list((folder / "run" / "buffer").iterdir())
+
+
+@pytest.mark.usefixtures("replays")
+@pytest.mark.parametrize(
+    ("rule", "point"),
+    # Under `fedasync` every update completes a version, and none is held.
+    [(rule, point) for rule in RULES for point in POINTS if (rule, point.name) != ("fedasync", "hold")],
+    ids=lambda part: part if isinstance(part, str) else str(part),
+)
+def test_every_update_that_was_held_is_applied_once_wherever_the_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: list[tuple[str, int]], rule: str, point: Point
+) -> None:
+    hospitals, settings = Hospitals(), {**RULES[rule], **PRIVATE}
+    break_off(monkeypatch, point, lambda: run(tmp_path, TIMINGS, hospitals, **settings))
+
+    summary = run(tmp_path, TIMINGS, hospitals, run__resume=True, **settings)
+
+    assert summary.model_version == settings["aggregation__rounds"]
+    require_each_once(tmp_path, held, summary)
+    assert not any(item.ledger.contradictions for item in summary.per_hospital.values() if item.ledger)
 
 
 @pytest.mark.parametrize("release", ["immediate", "two-phase"])
@@ -103,7 +134,67 @@ def test_tasks_that_a_deployed_server_cannot_hear_of_any_more_are_counted_and_th
     assert open_then > 0
     assert summary.refused["interrupted"] == open_then
     assert all(item.updates for item in summary.per_hospital.values())
-    require_each_once(tmp_path, held)
+    require_each_once(tmp_path, held, summary)
+
+
+@pytest.mark.usefixtures("held", "replays")
+@pytest.mark.parametrize("rule", ["fedavg", "buffered"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_paid_update_of_a_round_that_was_too_small_survives_the_server_and_is_booked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, call: int
+) -> None:
+    failures = [0]
+
+    def fail_thrice(answer: ModelUpdate) -> ModelUpdate | Error:
+        failures[0] += 1
+        return Error(int(SiteErrorCode.TRAINING_FAILED), "x") if failures[0] <= 3 else answer
+
+    settings = {**RULES[rule], **PRIVATE, "aggregation__rounds": 2, "aggregation__min_updates": 2}
+    settings |= {"aggregation__max_empty_rounds": 9, "aggregation__buffer_size": 2}
+    hospitals = Hospitals(spoil={1: fail_thrice})
+    broken_off = Point(Engine, "_close_empty_round", call, True)
+    break_off(monkeypatch, broken_off, lambda: run(tmp_path, TIMINGS[:2], hospitals, **settings))
+
+    summary = run(tmp_path, TIMINGS[:2], hospitals, run__resume=True, **settings)
+
+    assert (summary.model_version, summary.updates_applied) == (2, 4)
+    assert hospitals.trained.count(("hospital-000", 0)) == 1
+    first, second = (summary.per_hospital[name].ledger for name in ("hospital-000", "hospital-001"))
+    assert first is not None
+    assert second is not None
+    assert (first.releases, first.contradictions, second.contradictions) == (2, 0, 0)
+    assert "round-too-small" not in summary.refused
+
+
+@pytest.mark.usefixtures("held", "replays")
+@pytest.mark.parametrize("rule", ["fedavg", "buffered"])
+def test_updates_that_waited_make_a_version_although_nobody_can_be_asked_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    settings = {**RULES[rule], **PRIVATE, "aggregation__buffer_size": 2, "run__hospital_evaluation": False}
+    hospitals = Hospitals(caps={0: 0.2, 1: 0.2})
+    killed = Point(Engine, "_apply", 1, False)
+    break_off(monkeypatch, killed, lambda: run(tmp_path, TIMINGS[:2], hospitals, **settings))
+
+    summary = run(tmp_path, TIMINGS[:2], hospitals, run__resume=True, **settings)
+
+    assert (summary.model_version, summary.updates_applied, summary.refused) == (1, 2, {})
+    assert summary.reason.endswith("is the last: every hospital has spent its privacy budget.")
+
+
+def test_update_that_is_left_when_the_budgets_are_spent_is_counted_and_its_file_deleted(
+    tmp_path: Path, held: list[tuple[str, int]]
+) -> None:
+    def spend_by_version_one(answer: ModelUpdate) -> ModelUpdate | Error:
+        return Error(int(SiteErrorCode.BUDGET_EXHAUSTED), "x") if answer.model_version else answer
+
+    hospitals = Hospitals(spoil={1: spend_by_version_one})
+
+    summary = run(tmp_path, TIMINGS[:2], hospitals, **RULES["fedavg"], **PRIVATE, aggregation__min_updates=2)
+
+    assert (summary.status, summary.model_version, summary.updates_applied) == (RunStatus.COMPLETED, 1, 2)
+    assert (summary.refused, len(held)) == ({"round-too-small": 1}, 3)
+    assert not list((tmp_path / "run" / "buffer").iterdir())
 
 
 @pytest.mark.usefixtures("held")

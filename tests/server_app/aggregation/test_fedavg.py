@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,6 +187,39 @@ def test_late_update_does_not_count_in_the_next_round() -> None:
     assert not fedavg.is_due(6.0)
     assert fedavg.offer(update_of(punctual))
     assert [update.hospital_id for update in fedavg.take()] == [punctual]
+
+
+def test_updates_that_wait_are_a_round_by_themselves_when_nobody_is_idle_or_at_work() -> None:
+    fedavg = rule_with()
+    fedavg.restore(update_of("a"))
+
+    assert fedavg.choose(Situation(now=0.0, version=0, idle=[], at_work=1)) == []
+    assert not fedavg.is_due(0.0)
+    assert fedavg.choose(Situation(now=0.0, version=0, idle=[])) == []
+    assert fedavg.is_due(0.0)
+
+
+def test_several_updates_that_wait_of_one_hospital_count_for_one_round_after_another() -> None:
+    fedavg = rule_with()
+    first, second, third = (replace(update_of("a"), number=number) for number in (1, 2, 3))
+    other = update_of("b")
+    for update in (first, second, other, third):
+        fedavg.restore(update)
+
+    taken = []
+    while fedavg.waiting():
+        choose(fedavg, ["a"], 0.0)
+        taken.append(fedavg.take())
+
+    assert taken == [[first, other], [second], [third]]
+
+
+def test_lone_update_completes_a_round_only_where_one_is_enough() -> None:
+    enough, too_few = rule_with(), rule_with(min_updates=2)
+    for fedavg in (enough, too_few):
+        choose(fedavg, ["a"], 0.0)
+
+    assert (enough.completes("a"), too_few.completes("a")) == (True, False)
 
 
 class FedAvgMachine(RuleBasedStateMachine):
