@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from federation.config import Configuration
 from federation.errors import RefusalCode, RefusalError
@@ -28,7 +29,8 @@ class EvaluationDesk:
     """Opens, fills and closes one evaluation at a time.
 
     Synchronous rules evaluate while nobody trains. Under asynchronous ones training goes on, and a hospital is asked
-    when it becomes free; an evaluation then ends when all have answered, or when the next one begins.
+    when it becomes free; an evaluation then ends when all have answered, or when the next one begins. A hospital may
+    have paid for scores that come later: they join the curve all the same, at their version.
 
     Attributes:
         final: scores of the final model per hospital on its test split.
@@ -109,7 +111,7 @@ class EvaluationDesk:
         return sent
 
     def settle(self, dispatch: Dispatch, answer: Content | RefusalError) -> None:
-        """Take the scores of one hospital, or count why there are none; scores of an older evaluation are dropped."""
+        """Take the scores of one hospital, or count why there are none."""
         scores = None
         try:
             answered = expect(HospitalScores, answer)
@@ -122,12 +124,23 @@ class EvaluationDesk:
             self._mail.refuse(_about_scores(error), dispatch.hospital_id)
         now = self._progress.evaluation
         if now is None or (dispatch.model_version, dispatch.split) != (now.version, now.split):
+            if scores is not None:
+                self._keep_late(dispatch, scores)
             return
         if dispatch.hospital_id in now.asked:
             now.asked.remove(dispatch.hospital_id)
         if scores is not None:
             now.hospitals[dispatch.hospital_id] = scores
         self._close_if_complete()
+
+    def _keep_late(self, dispatch: Dispatch, scores: Scores) -> None:
+        """Note scores whose evaluation is closed, and give them their place in the curve if there is one."""
+        name, version, split = dispatch.hospital_id, dispatch.model_version, dispatch.split
+        for index, point in enumerate(self._progress.curve):
+            if (point.version, "validation") == (version, split):
+                hospitals = dict(sorted((point.hospitals | {name: scores}).items()))
+                self._progress.curve[index] = point.model_copy(update={"hospitals": hospitals})
+        self._mail.record("late-scores", hospital=name, version=version, split=split, **asdict(scores))
 
     def close(self) -> None:
         """Finish the open evaluation, if there is one: a point of the curve, or the final scores of the hospitals."""

@@ -48,10 +48,12 @@ def test_training_goes_on_while_others_score(tmp_path: Path) -> None:
 
     made = {event["version"]: event["elapsed_s"] for event in events(tmp_path, "apply")}
     assert made[9] < 120
-    assert [sorted(point.hospitals) for point in summary.curve] == [[A], [A], [A], [A, B]]
+    assert [sorted(point.hospitals) for point in summary.curve] == [[A, B], [A], [A], [A, B]]
 
 
-def test_next_evaluation_closes_the_one_before_and_what_comes_late_of_it_counts_nowhere(tmp_path: Path) -> None:
+def test_next_evaluation_closes_the_one_before_and_what_comes_late_of_it_joins_the_curve_at_its_version(
+    tmp_path: Path,
+) -> None:
     timings = [SiteTiming(train_s=10, evaluate_s=1), SiteTiming(train_s=10, evaluate_s=55)]
 
     summary = run(tmp_path, timings, run__evaluate_every=2, aggregation__rounds=8, **FEDASYNC)
@@ -59,7 +61,13 @@ def test_next_evaluation_closes_the_one_before_and_what_comes_late_of_it_counts_
     closed = [(event["version"], event["elapsed_s"]) for event in events(tmp_path, "evaluate")]
     made = {event["version"]: event["elapsed_s"] for event in events(tmp_path, "apply")}
     assert closed[:2] == [(0, made[2]), (2, made[4])]
-    assert [sorted(point.hospitals) for point in summary.curve][:2] == [[A], [A]]
+    (first, *_) = events(tmp_path, "evaluate")
+    assert sorted(first["hospitals"]) == [A]
+    late = [(event["hospital"], event["version"], event["split"]) for event in events(tmp_path, "late-scores")]
+    assert late[0] == (B, 0, "validation")
+    assert [sorted(point.hospitals) for point in summary.curve if (B, point.version, "validation") in late] == [
+        [A, B] for _ in late
+    ]
     assert summary.refused == {}
 
 
