@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,28 @@ def moved(folder: Path) -> float:
     steps = torch.cat([(end[name] - value).flatten() for name, value in start.items()])
     assert float(steps.max() - steps.min()) < 1e-5
     return float(steps.mean())
+
+
+def away(node_id: int, *, begins: float, ends: float = math.inf) -> Callable[..., VirtualGrid]:
+    """Return what makes a grid on which `node_id` is not connected for a while."""
+
+    def make(*arguments: Any) -> VirtualGrid:
+        grid = VirtualGrid(*arguments)
+
+        def leave() -> bool:
+            grid.lose_node(node_id)
+            return False
+
+        def come_back() -> bool:
+            grid.return_node(node_id)
+            return False
+
+        grid.clock.schedule(begins, leave)
+        if ends < math.inf:
+            grid.clock.schedule(ends, come_back)
+        return grid
+
+    return make
 
 
 def dropping(kind: str, *node_ids: int) -> Tamper:

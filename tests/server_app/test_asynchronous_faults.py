@@ -21,6 +21,7 @@ from tests.doubles import Hospitals, Spoiler, configure
 from tests.server_app.runs import (
     ASYNCHRONOUS,
     applied,
+    away,
     dropping,
     events,
     final_digest,
@@ -138,15 +139,11 @@ def test_wedged_node_does_not_keep_a_buffer_that_needs_everybody_waiting(tmp_pat
 
 @by_rule
 def test_dead_node_costs_its_own_update_only(tmp_path: Path, rule: dict[str, Any]) -> None:
-    def dying(*arguments: Any) -> VirtualGrid:
-        grid = VirtualGrid(*arguments)
-        grid.clock.schedule(15, lambda: bool(grid.lose_node(4)))
-        grid.clock.schedule(130, lambda: bool(grid.return_node(4)))
-        return grid
-
     rounds = 40 if rule["aggregation__rule"] == "fedasync" else 16
     settings = {**rule, **NO_SCORES, "aggregation__rounds": rounds, "run__allow_silent_hospitals": True}
 
+    died, returned = 27.0, 130.0
+    dying = away(4, begins=15, ends=returned)
     summary = run_on(configure(tmp_path, **settings), seconds(10, 12, 27), Hospitals(), make=dying)
 
     assert (summary.status, summary.model_version) == (RunStatus.COMPLETED, rounds)
@@ -154,9 +151,8 @@ def test_dead_node_costs_its_own_update_only(tmp_path: Path, rule: dict[str, Any
     assert set(summary.refused) <= {"node-lost", "late-reply", "discarded"}
     asked = [event["elapsed_s"] for event in events(tmp_path, "dispatch") if event["hospital"] == C]
     assert asked[0] == 0
-    assert 130 <= asked[1] < 130 + 15 + 27
+    assert returned <= asked[1] < returned + 15 + 27
     assert summary.per_hospital[C].updates > 0
-    died, returned = (27.0, 130.0)
     made = [event["elapsed_s"] for event in events(tmp_path, "apply") if died < event["elapsed_s"] < returned]
     assert len(made) >= 3
     assert max(later - earlier for earlier, later in itertools.pairwise(made)) <= 27

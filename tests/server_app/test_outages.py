@@ -18,7 +18,7 @@ from server_app.simulation.timing import SiteTiming
 from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
 from server_app.summary import RunStatus, Summary
 from tests.doubles import Hospitals, configure
-from tests.server_app.runs import ASYNCHRONOUS, run_on, seconds
+from tests.server_app.runs import ASYNCHRONOUS, away, run_on, seconds
 
 
 class Outage(VirtualGrid):
@@ -100,13 +100,8 @@ def test_run_ends_when_the_only_hospital_that_has_budget_left_stays_away(
         **rule,
     }
 
-    def leaving(*arguments: Any) -> VirtualGrid:
-        grid = VirtualGrid(*arguments)
-        grid.clock.schedule(75, lambda: bool(grid.lose_node(4)))
-        return grid
-
     hospitals = Hospitals(caps={0: 0.4, 1: 0.4})
-    summary = run_on(configure(tmp_path, **settings), seconds(10, 12, 30), hospitals, make=leaving)
+    summary = run_on(configure(tmp_path, **settings), seconds(10, 12, 30), hospitals, make=away(4, begins=75))
 
     assert summary.status is RunStatus.COMPLETED
     assert summary.reason.startswith(f"Version {summary.model_version} of 200 is the last: only 1 can still pay")
@@ -122,14 +117,8 @@ def test_only_hospital_that_has_budget_left_is_waited_for_and_goes_on(tmp_path: 
         "aggregation__rounds": 6,
     }
 
-    def away_for_a_while(*arguments: Any) -> VirtualGrid:
-        grid = VirtualGrid(*arguments)
-        grid.clock.schedule(35, lambda: bool(grid.lose_node(3)))
-        grid.clock.schedule(35 + 30 + 60 + 100, lambda: bool(grid.return_node(3)))
-        return grid
-
-    hospitals = Hospitals(caps={0: 0.2})
-    summary = run_on(configure(tmp_path, **settings), seconds(10, 30), hospitals, make=away_for_a_while)
+    leave = away(3, begins=35, ends=35 + 30 + 60 + 100)
+    summary = run_on(configure(tmp_path, **settings), seconds(10, 30), Hospitals(caps={0: 0.2}), make=leave)
 
     assert (summary.status, summary.model_version, summary.reason) == (RunStatus.COMPLETED, 6, "")
 

@@ -197,6 +197,20 @@ def test_update_that_is_left_when_the_budgets_are_spent_is_counted_and_its_file_
     assert not list((tmp_path / "run" / "buffer").iterdir())
 
 
+def test_updates_that_wait_for_a_version_that_is_not_wanted_any_more_are_counted_and_their_files_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: list[tuple[str, int]]
+) -> None:
+    monkeypatch.setattr(VirtualClock, "replays", False)
+    killed = Point(DiskBuffer, "hold", 5, True)
+    break_off(monkeypatch, killed, lambda: run(tmp_path, TIMINGS, **RULES["buffered"]))
+
+    summary = run(tmp_path, TIMINGS, **RULES["buffered"] | {"aggregation__rounds": 1}, run__resume=True)
+
+    assert (summary.model_version, summary.updates_applied, len(held)) == (1, 3, 5)
+    assert summary.refused["round-too-small"] == 2
+    assert not list((tmp_path / "run" / "buffer").iterdir())
+
+
 @pytest.mark.usefixtures("held")
 def test_disk_changes_nothing_about_an_unbroken_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "disk", TIMINGS, **RULES["buffered"])
