@@ -21,6 +21,7 @@ from server_app.intake import Intake
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
 from tests.doubles import Hospitals
+from tests.doubles import Hospitals
 from tests.server_app.killing import Point, break_off
 from tests.server_app.runs import applied, events, final_digest, run
 
@@ -135,6 +136,27 @@ def test_run_killed_again_and_again_resumes_to_the_same_run(
 
     assert summary.resumed == 4
     require_same((tmp_path, summary), unbroken(**settings))
+
+
+@pytest.mark.parametrize("point", [POINTS[0], POINTS[4], POINTS[6], POINTS[7]], ids=str)
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("rule", RULES)
+def test_books_of_the_hospitals_and_the_mirror_of_a_resumed_run_agree_and_are_those_of_the_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, release: str, point: Point
+) -> None:
+    settings = settings_of(rule, release, "average", privacy__mechanism="update-gaussian", aggregation__max_staleness=3)
+    whole, hospitals = Hospitals(caps={0: 0.6}), Hospitals(caps={0: 0.6})
+    unbroken = run(tmp_path / "unbroken", TIMINGS, whole, **settings)
+    break_off(monkeypatch, point, lambda: run(tmp_path / "broken", TIMINGS, hospitals, **settings))
+
+    summary = run(tmp_path / "broken", TIMINGS, hospitals, run__resume=True, **settings)
+
+    require_same((tmp_path / "broken", summary), (tmp_path / "unbroken", unbroken))
+    assert hospitals.books == whole.books
+    for name, item in summary.per_hospital.items():
+        booked = len(hospitals.books.get((name, "training"), {}))
+        assert (item.ledger.releases if item.ledger else 0) == booked
+        assert item.ledger is None or item.ledger.contradictions == 0
 
 
 @pytest.mark.parametrize(
