@@ -21,7 +21,6 @@ from server_app.intake import Intake
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import Summary
 from tests.doubles import Hospitals
-from tests.doubles import Hospitals
 from tests.server_app.killing import Point, break_off
 from tests.server_app.runs import applied, events, final_digest, run
 
