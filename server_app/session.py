@@ -182,6 +182,8 @@ class Session:
             return ""
         able = sum(not self._is_paused(name) for name in self._progress.contributions)
         who = f"only {able} can still pay for an update" if able else "every hospital has spent its privacy budget"
+        if able >= self._configuration.aggregation.min_updates:
+            who += ", and too few of these could be reached"
         return f"Version {made} of {planned} is the last: {who}."
 
     def _finish(self, mail: Correspondence, status: RunStatus, reason: str) -> None:

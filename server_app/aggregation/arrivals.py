@@ -33,8 +33,14 @@ class Arrivals:
         self._starved = False
 
     def choose(self, situation: Situation) -> list[str]:
-        """Return the free hospitals that have not worked on this version yet, as many as may work at one time."""
-        eligible = [name for name in situation.idle if self._may_work(name, situation)]
+        """Return the free hospitals that have not worked on this version yet, as many as may work at one time.
+
+        Who is too far ahead of the others waits for them, unless without it there would be no next version.
+        """
+        free = [name for name in situation.idle if self._may_work(name, situation)]
+        eligible = [name for name in free if not self._is_too_far_ahead(name, situation)]
+        if not (eligible or self._is_anybody_awaited(situation) or self._are_enough()):
+            eligible = free
         chosen = self._draw(eligible, situation)
         self._asked |= dict.fromkeys(chosen, situation.version)
         self._outstanding |= set(chosen)
@@ -106,11 +112,12 @@ class Arrivals:
         return len(self._collected) >= self._settings.min_updates
 
     def _may_work(self, name: str, situation: Situation) -> bool:
-        """Return whether `name` neither rests, nor has worked on this version, nor is too far ahead of the others."""
-        if name in self._resting or self._asked.get(name) == situation.version:
-            return False
-        lead = self._settings.max_lead
-        return not lead or situation.given.get(name, 0) - statistics.median(situation.given.values()) < lead
+        """Return whether `name` neither rests nor has worked on this version."""
+        return name not in self._resting and self._asked.get(name) != situation.version
+
+    def _is_too_far_ahead(self, name: str, situation: Situation) -> bool:
+        lead, given = self._settings.max_lead, situation.given
+        return lead > 0 and given.get(name, 0) - statistics.median(given.values()) >= lead
 
     def _draw(self, eligible: Sequence[str], situation: Situation) -> list[str]:
         settings, there = self._settings, max(len(situation.given), 1)

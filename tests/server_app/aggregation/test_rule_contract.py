@@ -210,6 +210,18 @@ class AsynchronousContract(RuleContract):
         bench.turn()
         assert "hospital-000" in bench.at_work
 
+    def test_hospital_too_far_ahead_is_asked_all_the_same_where_there_would_be_no_version_without_it(self) -> None:
+        if self.settings["rule"] == "fedasync":
+            pytest.skip("One update is always enough.")
+        bench = self.bench(2, **{"max-lead": 1, "min-updates": 2, "buffer-size": 2})
+        bench.given["hospital-001"] = 5
+
+        asked = bench.choose()
+        bench.answer("hospital-000")
+
+        assert asked == ["hospital-000"]
+        assert bench.choose() == ["hospital-001"]
+
 
 class TestFedAvg(RuleContract):
     settings: ClassVar[dict[str, Any]] = {"rule": "fedavg"}
