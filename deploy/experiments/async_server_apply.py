@@ -64,29 +64,52 @@ def measure_against_flower(settings: dict[str, Any], folder: Path) -> Result:
     """Return how long Flower's own aggregation of replies takes, divided by how long ours takes from the same records.
 
     Flower's is `aggregate_arrayrecords`, the part of its FedAvg that makes the model. Ours decodes every reply, admits
-    it by all checks, weighs it, applies it, and encodes the next broadcast, which Flower's result is already. Timed as
-    in `measure_apply`, with one thread, although torch would make use of more and NumPy does not.
+    it by all checks, weighs it, applies it, and encodes the next broadcast, which Flower's result is already. `worst`
+    is over what a server waits, with all cores, of which torch makes use and Flower's NumPy does not; beside it stands
+    the processor time with one thread. `once_ms` is what looking through every value a single time takes, which no
+    server that checks what it receives can go below.
 
     Args:
         settings: `models`, `replies`, `repetitions`.
         folder: not used.
     """
     del folder
-    cases = {}
-    with cpu_threads(1):
-        for name, replies in itertools.product(settings["models"], settings["replies"]):
+    cases, waited = {}, []
+    for (threads, remark, clock), name, replies in itertools.product(_WAYS, settings["models"], settings["replies"]):
+        with cpu_threads(threads):
             records = make_replies(name, replies)
-            cases[f"{name}, {replies} replies"] = _take_turns(
+            updates = [expect(ModelUpdate, decode_training_answer(record)).update for record in records]
+            case = _take_turns(
                 lambda records=records: aggregate_arrayrecords(records, "examples"),  # type: ignore[misc]
                 OurAggregation(name, records),
                 settings["repetitions"],
+                clock,
             )
-    return {"baseline": "Flower", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
+            case["once_ms"] = 1000 * min(_time(lambda updates=updates: _look_through(updates), clock) for _ in range(3))  # type: ignore[misc]
+        cases[f"{name}, {replies} replies, {remark}"] = case
+        waited += [case["ratio"]] if clock is time.perf_counter else []
+    return {"baseline": "Flower", "cases": cases, "worst": min(waited)}
 
 
-def _take_turns(theirs: Callable[[], object], ours: Callable[[], object], repetitions: int) -> dict[str, Any]:
+_WAYS: tuple[tuple[int, str, Callable[[], float]], ...] = (
+    (0, "all cores", time.perf_counter),
+    (1, "processor time", time.thread_time),
+)
+
+
+def _look_through(updates: Sequence[Parameters]) -> None:
+    for update in updates:
+        finite_norm(update)
+
+
+def _take_turns(
+    theirs: Callable[[], object],
+    ours: Callable[[], object],
+    repetitions: int,
+    clock: Callable[[], float] = time.thread_time,
+) -> dict[str, Any]:
     """Return the median ratio of their time to ours, pair by pair, after one pair that does not count."""
-    pairs = [(_time(theirs), _time(ours)) for _ in range(repetitions + 1)][1:]
+    pairs = [(_time(theirs, clock), _time(ours, clock)) for _ in range(repetitions + 1)][1:]
     ratios = [theirs_s / ours_s for theirs_s, ours_s in pairs]
     return {
         "ratio": statistics.median(ratios),
@@ -96,10 +119,10 @@ def _take_turns(theirs: Callable[[], object], ours: Callable[[], object], repeti
     }
 
 
-def _time(call: Callable[[], object]) -> float:
-    started = time.thread_time()
+def _time(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    started = clock()
     call()
-    return time.thread_time() - started
+    return clock() - started
 
 
 def _axpy(updates: Sequence[Parameters]) -> Callable[[], None]:

@@ -25,8 +25,8 @@ def _speed_tables(speed: list[Result]) -> list[str]:
             for name, case in result["cases"].items()
         ]
     return [
-        "Processor time to make updates part of the model, one thread, medians; cnn has 1.67 million parameters, "
-        "resnet18 11.2 million.",
+        "Time to make updates part of the model, medians of turns: processor time of one thread, but where it says all "
+        "cores the time on a clock. cnn has 1.67 million parameters, resnet18 11.2 million.",
         "\n".join(rows),
     ]
 

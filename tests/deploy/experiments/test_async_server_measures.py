@@ -100,10 +100,13 @@ def test_speeds_are_measured_for_every_model_and_number_of_updates(tmp_path: Pat
     flower = measure_against_flower({**settings, "replies": [8, 9]}, tmp_path)
 
     assert list(axpy["cases"]) == ["mlp, K=1", "mlp, K=2"]
-    assert list(flower["cases"]) == ["mlp, 8 replies", "mlp, 9 replies"]
-    for result in (axpy, flower):
-        assert result["worst"] == min(case["ratio"] for case in result["cases"].values()) > 0
-        assert all(len(case["ratios"]) == 3 for case in result["cases"].values())
+    assert list(flower["cases"]) == [
+        f"mlp, {replies} replies, {way}" for way in ("all cores", "processor time") for replies in (8, 9)
+    ]
+    assert axpy["worst"] == min(case["ratio"] for case in axpy["cases"].values()) > 0
+    assert flower["worst"] == min(case["ratio"] for name, case in flower["cases"].items() if "all cores" in name) > 0
+    assert all(case["once_ms"] > 0 for case in flower["cases"].values())
+    assert all(len(case["ratios"]) == 3 for result in (axpy, flower) for case in result["cases"].values())
 
 
 def test_our_way_and_flowers_lead_to_the_same_model() -> None:
