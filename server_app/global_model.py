@@ -44,7 +44,7 @@ class GlobalModel:
         self.optimizer_state = self._optimizer.begin(parameters) if optimizer_state is None else optimizer_state
         self.version = version
         self.is_whole = True
-        self._norm_bound = math.inf
+        self._norm_bound = self._state_bound = math.inf
         self._broadcast: EncodedParameters | None = None
 
     def broadcast(self) -> EncodedParameters:
@@ -68,30 +68,31 @@ class GlobalModel:
         Args:
             updates: each returns one update, to be read only.
             coefficients: one per update.
-            norm: that the sum has at most, if known: while the parameters cannot overflow by it, nothing is looked
-                through afterwards.
+            norm: that the sum has at most, if known: while neither the parameters nor the optimizer's state can
+                overflow by it, nothing is looked through afterwards.
 
         Raises:
             RunFailedError: the result is not finite; the version is not made, and `is_whole` turns false.
         """
         self._broadcast, self.is_whole = None, False
-        bound = self._norm_bound + self._optimizer.reach(norm)
+        growth, state_bound = self._optimizer.reach(norm, self._state_bound)
+        bound = self._norm_bound + growth
         self._optimizer.step(self.parameters, self.optimizer_state, (load() for load in updates), coefficients)
-        if not bound < _SAFE_NORM:
-            bound = self._measure()
-        self._norm_bound = bound
+        if not (bound < _SAFE_NORM and state_bound < _SAFE_NORM):
+            bound, state_bound = self._measure()
+        self._norm_bound, self._state_bound = bound, state_bound
         self.version += 1
         self.is_whole = True
 
-    def _measure(self) -> float:
-        """Return the norm of the parameters.
+    def _measure(self) -> tuple[float, float]:
+        """Return the norms of the parameters and of the optimizer's state.
 
         Raises:
             RunFailedError: a value of them or of the optimizer's state is not finite.
         """
         try:
-            finite_norm(self.optimizer_state)
-            return finite_norm(self.parameters)
+            state_norm = finite_norm(self.optimizer_state)
+            return finite_norm(self.parameters), state_norm
         except RefusalError:
             raise RunFailedError(
                 f"Version {self.version + 1} is not finite: the run diverged. Lower training.learning-rate and resume."

@@ -42,10 +42,10 @@ class LastStep:
         for name, value in parameters.items():
             torch.sub(value, state[f"{_STEP}{name}"], out=state[f"{_STEP}{name}"])
 
-    def reach(self, step_norm: float) -> float:
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
         """Return infinity: the steps are state."""
-        del step_norm
-        return math.inf
+        del step_norm, state_norm
+        return math.inf, math.inf
 
 
 def last_step_of(state: Mapping[str, torch.Tensor]) -> Parameters | None:

@@ -38,10 +38,15 @@ class ServerOptimizer(Protocol):
             coefficients: one per update.
         """
 
-    def reach(self, step_norm: float) -> float:
-        """Return how much the norm of the parameters can grow at most in a step whose sum has at most `step_norm`.
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
+        """Return how much the norm of the parameters can grow at most in a step, and that of the state afterwards.
 
-        Infinite where that depends on the state.
+        Args:
+            step_norm: that the weighted sum of the updates has at most.
+            state_norm: that the state has at most before the step.
+
+        Returns:
+            Two bounds; infinity where none is known without looking.
         """
 
 
@@ -63,9 +68,9 @@ class Averaging:
         del state
         _add(parameters, updates, coefficients, factor=self.learning_rate)
 
-    def reach(self, step_norm: float) -> float:
-        """Return `step_norm` times the learning rate."""
-        return self.learning_rate * step_norm
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
+        """Return `step_norm` times the learning rate; the state stays as it is."""
+        return self.learning_rate * step_norm, state_norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +93,10 @@ class Momentum:
         for name, value in parameters.items():
             value.add_(velocity[name], alpha=self.learning_rate)
 
-    def reach(self, step_norm: float) -> float:
-        """Return infinity: the momentum decides."""
-        del step_norm
-        return math.inf
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
+        """Return what the triangle inequality gives for the formula."""
+        moved = self.momentum * state_norm + step_norm
+        return self.learning_rate * moved, moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +131,10 @@ class Adam:
             second.addcmul_(change, change, value=1 - self.beta2)
             value.addcdiv_(first, second.sqrt().add_(self.adaptivity), value=self.learning_rate)
 
-    def reach(self, step_norm: float) -> float:
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
         """Return infinity: the moments decide."""
-        del step_norm
-        return math.inf
+        del step_norm, state_norm
+        return math.inf, math.inf
 
 
 def make_server_optimizer(settings: AggregationConfig) -> ServerOptimizer:

@@ -52,10 +52,10 @@ class TailAveraging:
             for name, value in parameters.items():
                 torch.div(state[f"{_SUM}{name}"], self.length, out=value)
 
-    def reach(self, step_norm: float) -> float:
+    def reach(self, step_norm: float, state_norm: float) -> tuple[float, float]:
         """Return infinity: the sums decide."""
-        del step_norm
-        return math.inf
+        del step_norm, state_norm
+        return math.inf, math.inf
 
 
 def with_tail_averaging(settings: AggregationConfig) -> ServerOptimizer:

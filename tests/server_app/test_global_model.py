@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from federation.errors import RunFailedError
 from federation.parameters import Parameters, finite_norm, is_finite
 from federation.records.tensors import decode_parameters
-from server_app.aggregation.server_optimizer import Adam, Momentum
+from server_app.aggregation.server_optimizer import Adam, Averaging, Momentum, ServerOptimizer
 from server_app.global_model import GlobalModel
 
 VALUES = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3)
@@ -142,9 +142,12 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looks
 
 
-def test_model_that_cannot_overflow_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("optimizer", [Averaging(), Momentum(learning_rate=1.0, momentum=0.9)])
+def test_model_that_cannot_overflow_is_not_looked_through(
+    monkeypatch: pytest.MonkeyPatch, optimizer: ServerOptimizer
+) -> None:
     looks = count_looks(monkeypatch)
-    model = GlobalModel(parameters_of(1.0, 2.0, 3.0), version=0)
+    model = GlobalModel(parameters_of(1.0, 2.0, 3.0), version=0, optimizer=optimizer)
 
     for _ in range(5):
         apply(model, [parameters_of(1.0, 0.0, 0.0)], [1.0], norm=2.0)
@@ -167,11 +170,15 @@ NORMS = st.one_of(st.floats(0, LARGEST, width=32), st.floats(2.0**120, LARGEST, 
 
 
 @settings(deadline=None)
-@given(NORMS, st.lists(st.tuples(NORMS, st.booleans(), st.floats(0, 2)), min_size=1, max_size=12))
+@given(
+    NORMS,
+    st.lists(st.tuples(NORMS, st.booleans(), st.floats(0, 2)), min_size=1, max_size=12),
+    st.sampled_from([Averaging(), Momentum(learning_rate=1.5, momentum=0.9)]),
+)
 def test_whatever_bounds_are_kept_no_version_is_ever_not_finite(
-    start: float, steps: list[tuple[float, bool, float]]
+    start: float, steps: list[tuple[float, bool, float]], optimizer: ServerOptimizer
 ) -> None:
-    model = GlobalModel({"w": torch.tensor([start, 0.0])}, version=0)
+    model = GlobalModel({"w": torch.tensor([start, 0.0])}, version=0, optimizer=optimizer)
 
     for value, negative, coefficient in steps:
         update = {"w": torch.tensor([-value if negative else value, value])}
@@ -180,10 +187,11 @@ def test_whatever_bounds_are_kept_no_version_is_ever_not_finite(
         try:
             apply(model, [update], [coefficient], norm=norm)
         except RunFailedError:
-            assert not is_finite(model.parameters)
+            assert not (is_finite(model.parameters) and is_finite(model.optimizer_state))
             assert model.version == before
             return
         assert is_finite(model.parameters)
+        assert is_finite(model.optimizer_state)
         assert model.version == before + 1
 
 

@@ -73,7 +73,7 @@ def test_step_is_kept_where_its_angle_is_asked_for_only() -> None:
 
 
 def test_no_reach_is_promised_for_steps_are_state() -> None:
-    assert LastStep(inner=Averaging()).reach(1.0) == math.inf
+    assert LastStep(inner=Averaging()).reach(1.0, 1.0) == (math.inf, math.inf)
 
 
 def test_update_against_the_last_step_weighs_nothing_and_one_along_it_all(tmp_path: Path) -> None:
