@@ -183,7 +183,12 @@ class RunConfig(Table):
         "", description="Comma-separated ids of the configured hospitals; empty: those that enrol are the configured."
     )
     min_hospitals: int = Field(1, ge=1, description="Fewest hospitals to start with when `wait-s` has passed.")
-    wait_s: float = Field(120.0, gt=0, description="Longest wait for hospitals at the start, in seconds.")
+    wait_s: float = Field(
+        120.0,
+        gt=0,
+        description="Longest wait in seconds for hospitals at the start, and later for all of them, or the last with "
+        "privacy budget, to come back. A task that takes longer, and 1.5 times as long as any before, is overdue.",
+    )
     evaluate_every: int = Field(1, ge=0, description="Evaluate every n versions; 0: only at the end.")
     central_evaluation: bool = Field(
         True, description="Evaluate on the server. A simulation tests on the union of the hospitals' test splits."

@@ -10,7 +10,7 @@ import pytest
 from federation.errors import ConfigurationError
 from server_app.simulation.timing import SiteTiming
 from server_app.summary import RunStatus
-from tests.doubles import Hospitals
+from tests.doubles import Hospitals, changed
 from tests.server_app.runs import ASYNCHRONOUS, applied, events, final_digest, moved, run, seconds, staleness
 
 A, B, C = (f"hospital-{index:03d}" for index in range(3))
@@ -285,6 +285,21 @@ def test_updates_that_wait_when_the_last_budget_is_spent_wait_for_no_score(tmp_p
     summary = run(tmp_path, timings, Hospitals(caps=dict.fromkeys(range(3), 0.2)), **settings)
 
     assert (summary.model_version, summary.updates_applied) == (2, 3)
+
+
+def test_hospital_counts_by_the_images_behind_its_updates_once_it_has_sent_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "aggregation__rule": "fedasync",
+        "aggregation__rounds": 5,
+        "aggregation__staleness": "constant",
+    }
+    hospitals = Hospitals(examples={0: 10, 1: 1000}, spoil={1: changed(examples=10)})
+
+    run(tmp_path, seconds(10, 25), hospitals, **settings, **NO_SCORES)
+
+    rows = [(row["hospital"], row["weight"]) for rows in applied(tmp_path).values() for row in rows]
+    # Of 1000 images that B says it has, 40 count until it sends an update.
+    assert rows == [(A, 0.4), (A, 0.4), (B, 1.0), (A, 1.0), (A, 1.0)]
 
 
 def test_every_factor_of_an_update_is_logged_apart(tmp_path: Path) -> None:

@@ -137,6 +137,23 @@ def test_tasks_that_a_deployed_server_cannot_hear_of_any_more_are_counted_and_th
     require_each_once(tmp_path, held, summary)
 
 
+@pytest.mark.usefixtures("replays")
+@pytest.mark.parametrize("rule", ["fedavg", "buffered", "semi-synchronous"])
+def test_update_that_waits_through_several_restarts_is_booked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: list[tuple[str, int]], rule: str
+) -> None:
+    hospitals, settings = Hospitals(), {**RULES[rule], **PRIVATE}
+    for resume in (False, True):
+        killed = Point(DiskBuffer, "hold", 1, True)
+        break_off(monkeypatch, killed, lambda: run(tmp_path, TIMINGS, hospitals, run__resume=resume, **settings))  # noqa: B023
+
+    summary = run(tmp_path, TIMINGS, hospitals, run__resume=True, **settings)
+
+    require_each_once(tmp_path, held, summary)
+    assert not any(item.ledger.contradictions for item in summary.per_hospital.values() if item.ledger)
+    assert "budget-contradiction" not in summary.refused
+
+
 @pytest.mark.usefixtures("held", "replays")
 @pytest.mark.parametrize("rule", ["fedavg", "buffered"])
 @pytest.mark.parametrize("call", [1, 2, 3])
