@@ -35,7 +35,8 @@ class Arrivals:
     def choose(self, situation: Situation) -> list[str]:
         """Return the free hospitals that have not worked on this version yet, as many as may work at one time.
 
-        Who is too far ahead of the others waits for them, unless without it there would be no next version.
+        Who is too far ahead of the others waits for them, unless without it there would be no next version. Places that
+        only laggards hold are given to others.
         """
         free = [name for name in situation.idle if self._may_work(name, situation)]
         eligible = [name for name in free if not self._is_too_far_ahead(name, situation)]
@@ -122,7 +123,8 @@ class Arrivals:
     def _draw(self, eligible: Sequence[str], situation: Situation) -> list[str]:
         settings, there = self._settings, max(len(situation.given), 1)
         most = settings.sample_count or max(1, round(settings.sample_fraction * there))
-        room = max(0, most - len(self._outstanding))
+        at_work = 0 if self._outstanding <= situation.overdue else len(self._outstanding)
+        room = max(0, most - at_work)
         if len(eligible) <= room:
             return list(eligible)
         stream = numpy_stream(self._seed, "sampling", situation.tasks)

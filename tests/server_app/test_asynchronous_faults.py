@@ -138,6 +138,20 @@ def test_wedged_node_does_not_keep_a_buffer_that_needs_everybody_waiting(tmp_pat
 
 
 @by_rule
+def test_wedged_nodes_do_not_keep_all_the_places_at_which_hospitals_may_work(
+    tmp_path: Path, rule: dict[str, Any]
+) -> None:
+    settings: dict[str, Any] = {"aggregation__rounds": 12, "aggregation__sample_count": 2, "run__wait_s": 40.0, **rule}
+
+    summary = run(tmp_path, seconds(10, 12, 14, 16), tamper=dropping("train", 2, 3), **settings, **NO_SCORES)
+
+    assert summary.model_version == 12
+    assert [item.updates > 0 for item in summary.per_hospital.values()] == [False, False, True, True]
+    assert summary.virtual_s is not None
+    assert summary.virtual_s < 12 * 25 + 2 * 40
+
+
+@by_rule
 def test_dead_node_costs_its_own_update_only(tmp_path: Path, rule: dict[str, Any]) -> None:
     rounds = 40 if rule["aggregation__rule"] == "fedasync" else 16
     settings = {**rule, **NO_SCORES, "aggregation__rounds": rounds, "run__allow_silent_hospitals": True}
