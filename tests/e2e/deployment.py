@@ -61,9 +61,10 @@ class Deployment:
         self._end_everything()
 
     def restore(self) -> None:
-        """Bring everything back that a test has killed or held, and end the runs that it left."""
+        """Bring everything back that a test has killed, held or changed, and end the runs that it left."""
         for hospital in self.hospitals.values():
             hospital.open_gates()
+            hospital.adopt_policy()
         for server in self.servers():
             end_tree(server.pid)
         if self._superlink is None or self._superlink.poll() is not None:
