@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Message
 
 from federation.config import Configuration
+from federation.errors import RunFailedError
 from server_app.engine import Engine
 from server_app.simulation.virtual_grid import VirtualClock, VirtualGrid
 from server_app.summary import Summary
@@ -91,6 +92,18 @@ def test_hospital_on_a_new_node_has_to_enrol_again(tmp_path: Path, monkeypatch: 
 
     assert Moved.asked == [NEW]
     assert summary.per_hospital[A].updates == 4
+
+
+def test_hospital_that_is_not_connected_does_not_count_as_being_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deserted(Watched):
+        away = (OLD, OTHER, NEW, LAST)
+
+    federation = Federation(tmp_path, monkeypatch)
+
+    with pytest.raises(RunFailedError, match="found 0 enrolled on 0 connected nodes"):
+        federation.resume(Deserted)
 
 
 def test_simulated_hospitals_begin_again_with_the_server_and_enrol_again(
