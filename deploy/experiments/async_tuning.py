@@ -91,9 +91,9 @@ def tuning_section(results: Results) -> Sequence[str]:
     return [
         "### How the learning rates were chosen",
         f"Mean time over the tuning seeds ({seeds}; at the middle local rate also {more}), which no table uses, with "
-        f"one hospital {SLOW:g} times slower, until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
-        'in the grid; unit: a task of a fast hospital; "-": not within the run. Low, middle, high: local learning '
-        f"rates: {locally}. The tables use the bold one.",
+        f"one hospital {SLOW:g} times slower, until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % "
+        'of the best plateau that FedAvg has in the grid; unit: a task of a fast hospital; "-": not within the run. '
+        f"Low, middle, high: local learning rates: {locally}. The tables use the bold one.",
         "\n".join(rows),
     ]
 
