@@ -22,7 +22,7 @@ from deploy.experiments.async_settings import (
 from deploy.experiments.cells import Cell
 
 TUNING_SEEDS = {"pneumonia": (100, 101), "organa": (100,)}
-MORE_SEEDS = {"pneumonia": (102, 103, 104)}
+MORE_SEEDS = {"pneumonia": tuple(range(102, 110))}
 """Of the middle local rate only, where two seeds do not tell the server's rates apart."""
 
 TASK_S, SLOW, HOSPITALS = 60.0, 8.0, 8
