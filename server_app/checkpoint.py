@@ -6,6 +6,7 @@ killed at any point resumes at the last complete version, and no update is appli
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -82,10 +83,9 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write `checkpoint` durably, then delete all but the newest `run.keep-checkpoints`.
 
-        A second thread takes the digest while this one writes, and deletes while the run goes on; the next call, or
-        `finish`, raises what kept it from deleting.
+        A second thread takes the digest while this one writes, and deletes while the run goes on. What cannot be
+        deleted is left, and tried again at the next call.
         """
-        self.finish()
         metadata = {
             "format": _FORMAT,
             "names": json.dumps(list(checkpoint.parameters)),
@@ -99,11 +99,7 @@ class CheckpointStore:
         self._deleting = self._second_thread.submit(_delete, self._superseded(checkpoint.progress))
 
     def finish(self) -> None:
-        """Return once what is superseded is deleted.
-
-        Raises:
-            OSError: a file could not be deleted.
-        """
+        """Return once what is superseded is deleted, or has shown that it cannot be."""
         deleting, self._deleting = self._deleting, None
         if deleting:
             deleting.result()
@@ -169,8 +165,10 @@ class CheckpointStore:
 
 
 def _delete(paths: Iterable[Path]) -> None:
+    """Delete `paths`; the next ones where one cannot be: an old checkpoint too many is no reason to end a run."""
     for path in paths:
-        path.unlink()
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def is_written(configuration: Configuration, version: int) -> bool:

@@ -188,22 +188,26 @@ def test_older_file_is_deleted_only_after_the_newer_one_is_durable(
     assert store.load_newest().progress.model_version == 1
 
 
-def test_file_that_cannot_be_deleted_is_told_of_and_costs_no_checkpoint(
+def test_file_that_cannot_be_deleted_costs_nothing_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_at(tmp_path, run__keep_checkpoints=1)
-    store.save(small_checkpoint(1))
+    store, unlink, refused = store_at(tmp_path, run__keep_checkpoints=1), Path.unlink, []
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse_once(path: Path, **options: Any) -> None:
+        if path.name == "version-00000001.safetensors" and not refused:
+            refused.append(path)
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, **options)
 
-    monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr("server_app.checkpoint.write_durably", lambda path, pieces: path.write_bytes(b"".join(pieces)))
-    store.save(small_checkpoint(2))
-    with pytest.raises(PermissionError, match="version-00000001"):
+    monkeypatch.setattr(Path, "unlink", refuse_once)
+    found = []
+    for version in range(1, 4):
+        store.save(small_checkpoint(version))
         store.finish()
+        found.append(versions_in(tmp_path))
 
-    assert store.load_newest().progress.model_version == 2
+    assert refused
+    assert found == [[1], [1, 2], [3]]
 
 
 def test_empty_folder_says_how_to_start(tmp_path: Path) -> None:
