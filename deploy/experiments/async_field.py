@@ -33,7 +33,7 @@ RESULTS_PER_HOUR = (HOSPITALS - 2) * 3600 / FAST_S + 2 * 3600 / SLOW_S
 ROUNDS = 30
 OURS: Settings = {**RULES["ours"], "aggregation.buffer-size": 4}
 _AVERAGED = 1 / 3
-"""Share of our versions, the last ones, whose mean is the model: a step with a slow hospital's update is a long one."""
+"""Share of the versions of every arm, the last ones, whose mean is the model: single steps are noisy here."""
 
 RATES: dict[str, dict[str, tuple[float, float]]] = {
     "pneumonia": {"fedavg": (10.0, 1.0), "fedasync": (10.0, 0.3), "fedbuff": (10.0, 1.0), "ours": (10.0, 0.6)},
@@ -80,10 +80,9 @@ def field_settings(data: str, arm: str) -> Settings:
         rule, versions = {**rule, **_DEADLINE}, int(hours * 3600 / (1.25 * FAST_S))
     else:
         versions = int(hours * RESULTS_PER_HOUR) // rule.get("aggregation.buffer-size", 1)
-    if arm == "ours":
-        rule = {**rule, "aggregation.average-last": int(versions * _AVERAGED)}
     chosen = RATES[data]["fedavg" if arm == "fedavg-drop" else arm]
-    return {**DATA[data], **split, **rule, "aggregation.rounds": versions, **rates(*chosen)}
+    ending = {"aggregation.rounds": versions, "aggregation.average-last": int(versions * _AVERAGED)}
+    return {**DATA[data], **split, **rule, **ending, **rates(*chosen)}
 
 
 def cell_name(data: str, arm: str, seed: int) -> str:
