@@ -49,8 +49,8 @@ RULE_TITLES = {
 GRID: dict[str, tuple[float, ...]] = {
     "fedavg": (1.0, 1.5, 2.0, 3.0),
     "fedasync": (0.15, 0.3, 0.5, 0.8),
-    "fedbuff": (0.5, 1.0, 1.5, 2.0),
-    "ours": (1.0, 1.3, 1.7, 2.0),
+    "fedbuff": (0.35, 0.5, 0.7, 1.0, 1.5, 2.0),
+    "ours": (1.0, 1.3, 1.7, 2.0, 2.6),
 }
 """Server learning rates that were tried for each rule, each with every one of `LOCAL_RATES`."""
 

@@ -23,7 +23,7 @@ from deploy.experiments.cells import Cell
 
 TUNING_SEEDS = {"pneumonia": (100, 101), "organa": (100,)}
 MORE_SEEDS = {"pneumonia": tuple(range(102, 110))}
-"""Of the middle local rate only, where two seeds do not tell the server's rates apart."""
+"""Of the middle local rate only: the second step, where two seeds do not tell the server's rates apart."""
 
 TASK_S, SLOW, HOSPITALS = 60.0, 8.0, 8
 _ROUNDS, _UPDATES = 20, 120
@@ -57,19 +57,32 @@ def cell_name(data: str, rule: str, local: float, server: float, seed: int) -> s
     return f"tuning-{data}-{rule}-{local:g}-{server:g}-{seed}"
 
 
-def best_plateau(results: Results, data: str, seed: int) -> float:
-    """Return the highest plateau of synchronous FedAvg in the grid, or infinity when nothing was measured."""
-    names = [cell_name(data, "fedavg", local, server, seed) for local in LOCAL_RATES[data] for server in GRID["fedavg"]]
+def best_plateau(results: Results, data: str, seed: int, locals_: Sequence[float]) -> float:
+    """Return the highest plateau of synchronous FedAvg at these local rates, or infinity when nothing was measured."""
+    names = [cell_name(data, "fedavg", local, server, seed) for local in locals_ for server in GRID["fedavg"]]
     return max((plateau(results[name]["curve"]) for name in names if name in results), default=math.inf)
 
 
-def mean_time(results: Results, data: str, rule: str, local: float, server: float) -> float | None:
-    """Return the mean over seeds of the tasks' time to 97 % of the best plateau; None when a cell is missing."""
-    names = {seed: cell_name(data, rule, local, server, seed) for seed in seeds_of(data, local)}
+def mean_time(
+    results: Results, data: str, rule: str, rates_: tuple[float, float], *, seeds: Sequence[int], second: bool = False
+) -> float | None:
+    """Return the mean over `seeds` of the tasks' time to 97 % of the best plateau; None when a cell is missing.
+
+    Args:
+        results: finished cells by name.
+        data: "pneumonia" or "organa".
+        rule: of `GRID`.
+        rates_: local and server learning rate.
+        seeds: to average over; the same for everything that is compared.
+        second: whether only the middle local rate counts for the plateau, because others were not run on all `seeds`.
+    """
+    names = {seed: cell_name(data, rule, *rates_, seed) for seed in seeds}
     if not all(name in results for name in names.values()):
         return None
+    compared = LOCAL_RATES[data][1:2] if second else LOCAL_RATES[data]
     return statistics.fmean(
-        time_to(results[name]["curve"], SHARE_OF_PLATEAU * best_plateau(results, data, seed), mean_of=HELD) / TASK_S
+        time_to(results[name]["curve"], SHARE_OF_PLATEAU * best_plateau(results, data, seed, compared), mean_of=HELD)
+        / TASK_S
         for seed, name in names.items()
     )
 
@@ -78,27 +91,42 @@ def tuning_section(results: Results) -> Sequence[str]:
     """Return the section of the page; empty when nothing was measured."""
     if not any(name.startswith("tuning-") for name in results):
         return []
-    heads = ("data", "algorithm", "server learning rate", "low", "middle", "high")
+    heads = ("data", "algorithm", "server learning rate", "low", "middle", "high", "middle, all seeds")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for data in DATA:
         for rule, servers in GRID.items():
             for server in servers:
-                times = [_marked(results, data, rule, local, server) for local in LOCAL_RATES[data]]
-                rows.append(f"| {TITLES[data]} | {RULE_TITLES[rule]} | {server:g} | {' | '.join(times)} |")
+                cells = (TITLES[data], RULE_TITLES[rule], f"{server:g}", *_times(results, data, rule, server))
+                rows.append(f"| {' | '.join(cells)} |")
     seeds = "; ".join(f"{TITLES[data]} {', '.join(map(str, found))}" for data, found in TUNING_SEEDS.items())
-    more = "; ".join(f"{TITLES[data]} {', '.join(map(str, found))}" for data, found in MORE_SEEDS.items())
+    more = "; ".join(f"{TITLES[data]} {found[0]} to {found[-1]}" for data, found in MORE_SEEDS.items())
     locally = "; ".join(f"{TITLES[data]} {', '.join(f'{x:g}' for x in found)}" for data, found in LOCAL_RATES.items())
     return [
         "### How the learning rates were chosen",
-        f"Mean time over the tuning seeds ({seeds}; at the middle local rate also {more}), which no table uses, with "
-        f"one hospital {SLOW:g} times slower, until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % "
-        'of the best plateau that FedAvg has in the grid; unit: a task of a fast hospital; "-": not within the run. '
-        f"Low, middle, high: local learning rates: {locally}. The tables use the bold one.",
+        f"Mean time over the tuning seeds ({seeds}), which no table uses, with one hospital {SLOW:g} times slower, "
+        f"until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
+        'in the grid; unit: a task of a fast hospital; "-": not within the run of some seed. Low, middle, high: local '
+        f"learning rates: {locally}. Last column: with {more} besides, where the first ones leave server rates close, "
+        "and the plateau of the middle rate. The tables use the bold one, which is first or level with the first.",
         "\n".join(rows),
     ]
 
 
-def _marked(results: Results, data: str, rule: str, local: float, server: float) -> str:
-    time = mean_time(results, data, rule, local, server)
-    text = "" if time is None else "-" if time == math.inf else f"{time:.1f}"
-    return f"**{text}**" if (local, server) == RATES[data][rule] and text else text
+def _times(results: Results, data: str, rule: str, server: float) -> list[str]:
+    """Return the times at the three local rates, and at the middle one over all seeds where there are more."""
+    first, middle = TUNING_SEEDS[data], LOCAL_RATES[data][1]
+    times = [mean_time(results, data, rule, (local, server), seeds=first) for local in LOCAL_RATES[data]]
+    texts, marked = [_shown(time) for time in times], LOCAL_RATES[data].index(RATES[data][rule][0])
+    if data in MORE_SEEDS:
+        seeds = seeds_of(data, middle)
+        texts.append(_shown(mean_time(results, data, rule, (middle, server), seeds=seeds, second=True)))
+        marked = len(texts) - 1 if marked == 1 else marked
+    else:
+        texts.append("")
+    if server == RATES[data][rule][1] and texts[marked]:
+        texts[marked] = f"**{texts[marked]}**"
+    return texts
+
+
+def _shown(time: float | None) -> str:
+    return "" if time is None else "-" if time == math.inf else f"{time:.1f}"

@@ -132,7 +132,7 @@ def test_tuning_time_is_measured_against_the_best_plateau_of_fedavg(results: dic
         for seed in (100, 101)
     }
 
-    time = mean_time({**results, **lower}, "organa", "fedasync", 10.0, 0.3)
+    time = mean_time({**results, **lower}, "organa", "fedasync", (10.0, 0.3), seeds=(100,))
 
     assert time == pytest.approx(12.0)
-    assert mean_time(results, "organa", "fedasync", 10.0, 99.0) is None
+    assert mean_time(results, "organa", "fedasync", (10.0, 99.0), seeds=(100,)) is None
