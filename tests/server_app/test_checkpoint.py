@@ -191,7 +191,8 @@ def test_older_file_is_deleted_only_after_the_newer_one_is_durable(
 def test_file_that_cannot_be_deleted_costs_nothing_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, unlink, refused = store_at(tmp_path, run__keep_checkpoints=1), Path.unlink, []
+    store, unlink = store_at(tmp_path, run__keep_checkpoints=1), Path.unlink
+    refused: list[Path] = []
 
     def refuse_once(path: Path, **options: Any) -> None:
         if path.name == "version-00000001.safetensors" and not refused:
