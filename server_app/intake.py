@@ -197,7 +197,10 @@ class Intake:
         return self._parts.model.version - dispatch.model_version
 
     def _note_duration(self, dispatch: Dispatch) -> None:
+        """Note how long training took; a decision may have been owed for hours, which says nothing about training."""
         progress = self._parts.progress
+        if dispatch.kind != "train":
+            return
         progress.longest_task_s = max(progress.longest_task_s, self._mail.now() - dispatch.began_at)
 
     def _note_pause(self, name: str) -> None:

@@ -113,6 +113,17 @@ def test_result_that_has_become_too_old_meanwhile_is_discarded_and_costs_nothing
     assert summary.per_hospital[A].updates > 0
 
 
+def test_time_for_which_a_decision_was_owed_does_not_count_as_training(tmp_path: Path) -> None:
+    run(tmp_path, FEDASYNC, leaving(away_s=900.0), Hospitals())
+
+    store = CheckpointStore(tmp_path / "run" / "checkpoints", settings_of(tmp_path, FEDASYNC))
+    newest = store.load_newest()
+    assert newest is not None
+    assert [kind for kind, number in told(tmp_path) if number == 1] == ["train", "train.release", "train.release"]
+    assert newest.progress.of(A).updates > 0
+    assert newest.progress.longest_task_s == 101.0
+
+
 def test_decision_to_discard_is_owed_as_well(tmp_path: Path) -> None:
     hospitals = Hospitals(names={2: A})
     settings = settings_of(tmp_path, FEDASYNC, aggregation__max_staleness=1)
