@@ -117,6 +117,10 @@ class InFlight:
         """Remember what `hospital_id` is owed, but do not count it as a task that anybody waits for."""
         self._unawaited.add(hospital_id)
 
+    def is_awaited(self, hospital_id: str) -> bool:
+        """Return whether what `hospital_id` is owed counts as a task that is waited for."""
+        return hospital_id in self._owed and hospital_id not in self._unawaited
+
     def settle_debt(self, hospital_id: str) -> None:
         """Forget what `hospital_id` is owed: it is told again, or given up."""
         del self._owed[hospital_id]

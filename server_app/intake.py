@@ -115,9 +115,14 @@ class Intake:
             elif moved or (name in present and now >= loss.again_at):
                 self._decide_anew(owed, over=over)
             elif name not in present and now - loss.since >= settings.run.wait_s:
-                self._mail.in_flight.stop_waiting_for(name)
-                self.losses.add(RefusalCode.NODE_LOST)
-                self._rule.lose(name)
+                self._stop_waiting_for(name)
+
+    def _stop_waiting_for(self, name: str) -> None:
+        """Let the rule go on without `name`, once for each absence."""
+        if self._mail.in_flight.is_awaited(name):
+            self._mail.in_flight.stop_waiting_for(name)
+            self.losses.add(RefusalCode.NODE_LOST)
+            self._rule.lose(name)
 
     def _decide_anew(self, owed: Dispatch, *, over: bool) -> None:
         self._mail.in_flight.settle_debt(owed.hospital_id)

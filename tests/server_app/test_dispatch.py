@@ -138,10 +138,12 @@ def test_owed_decision_is_waited_for_until_nobody_should_and_remembered_until_it
 
     assert (len(table), table.count("train.release")) == (2, 1)
     assert (table.message_ids, set(table.busy_nodes)) == (["message-1"], {1})
+    assert [table.is_awaited(f"hospital-{number}") for number in (1, 2)] == [False, True]
 
     table.stop_waiting_for("hospital-2")
 
     assert (len(table), table.count("train.release")) == (1, 0)
+    assert not table.is_awaited("hospital-2")
     assert [dispatch.number for dispatch in table] == [1, 2]
     assert table.busy_hospitals == {"hospital-1", "hospital-2"}
     assert [dispatch.number for dispatch in table.owed] == [2]

@@ -11,6 +11,8 @@ import pytest
 from flwr.app import Context, Error, Message
 
 from federation.config import Configuration
+from server_app.aggregation.arrivals import Arrivals
+from server_app.aggregation.fedavg import FedAvg
 from server_app.checkpoint import CheckpointStore
 from server_app.engine import Engine
 from server_app.simulation.virtual_grid import VirtualClock, VirtualGrid
@@ -154,6 +156,23 @@ def test_hospital_that_stays_away_is_waited_for_as_long_as_hospitals_are_at_the_
     lost_at = 50 + 60
     assert lost_at + 120 <= first["elapsed_s"] <= lost_at + 130
     assert summary.per_hospital[A].updates == 0
+
+
+@pytest.mark.parametrize(("rule", "owner"), [(BUFFERED, Arrivals), ({"aggregation__rounds": 3}, FedAvg)])
+def test_hospital_that_stays_away_is_lost_to_the_rule_once_for_each_absence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any], owner: type[Arrivals | FedAvg]
+) -> None:
+    lost, lose = [], owner.lose
+
+    def watch(rule: Any, name: str) -> None:
+        lost.append(name)
+        lose(rule, name)
+
+    monkeypatch.setattr(owner, "lose", watch)
+
+    run(tmp_path, rule, leaving(away_s=NEVER), Hospitals())
+
+    assert lost == [A]
 
 
 def test_result_of_a_hospital_that_is_back_after_the_others_went_on_is_released_all_the_same(tmp_path: Path) -> None:
