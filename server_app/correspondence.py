@@ -28,7 +28,7 @@ from server_app.clock import Clock
 from server_app.dispatch import TRAINING_KINDS, Dispatch, InFlight
 from server_app.grid_link import GridLink, Reply
 from server_app.journal import Journal
-from server_app.progress import Progress
+from server_app.progress import OpenTask, Progress
 
 _Kind = TypeVar("_Kind", Discarded, Enrolment, HospitalScores, ModelUpdate)
 Content = Discarded | Enrolment | HospitalScores | ModelUpdate | Readiness
@@ -168,6 +168,11 @@ class Correspondence:
         """Hospitals with an open task, or one whose loss has not been read yet: neither can be asked for more."""
         unread = {item[0].hospital_id for item in self._unread if isinstance(item, tuple)}
         return self.in_flight.busy_hospitals | unread
+
+    def open_tasks(self) -> list[OpenTask]:
+        """Return what a checkpoint keeps of the tasks of which nobody has read how they ended, lost ones included."""
+        lost = [item[0] for item in self._unread if isinstance(item, tuple)]
+        return [task.as_open_task() for task in [*self.in_flight, *lost] if task.kind != "query"]
 
     def leave(self, hospital_id: str, node_id: int) -> None:
         """Give up the tasks that `hospital_id` was sent on other nodes than `node_id`, where it is now."""

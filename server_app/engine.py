@@ -251,7 +251,7 @@ class Engine:
         self._mail.note_totals()
         model = self._model
         self._progress.consumed, self._consumed = self._consumed, []
-        self._progress.in_flight = [item.as_open_task() for item in self._mail.in_flight if item.kind != "query"]
+        self._progress.in_flight = self._mail.open_tasks()
         self._parts.store.save(
             Checkpoint(parameters=model.parameters, progress=self._progress, optimizer_state=model.optimizer_state)
         )

@@ -40,6 +40,19 @@ def test_hospital_that_moved_is_spoken_for_until_the_loss_of_its_task_has_been_r
     assert not mail.spoken_for
 
 
+def test_lost_task_stays_open_for_a_checkpoint_until_its_loss_has_been_read(mail: Correspondence) -> None:
+    for kind in ("query", "train.release"):
+        mail.ask(encode_query("run"), node_id=2, kind=kind, hospital_id="north", version=0)
+
+    mail.leave("north", node_id=3)
+    before = mail.open_tasks()
+    while mail.receive(0.0):
+        continue
+
+    assert [(task.number, task.kind) for task in before] == [(1, "train.release")]
+    assert mail.open_tasks() == []
+
+
 def test_task_at_the_node_where_the_hospital_is_now_stays_open(mail: Correspondence) -> None:
     mail.ask(encode_query("run"), node_id=2, kind="train", hospital_id="north", version=0)
 

@@ -295,6 +295,29 @@ def test_decision_is_owed_across_a_restart_of_the_server(
     assert set(summary.refused) <= {"interrupted"}
 
 
+def test_decision_whose_loss_the_server_has_not_read_when_it_dies_is_owed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two others are ready at 20 s; what they release comes with the word of A's new node, before A's loss."""
+    monkeypatch.setattr(VirtualClock, "replays", False)
+    hospitals, timings = Hospitals(names={2: A}), seconds(10, 20, 10, 20)
+    settings = settings_of(tmp_path, FEDASYNC, run__hospitals=3)
+    with monkeypatch.context() as patch:
+        kill_at(patch, Engine, "_record_application", 2, after=True)
+        with pytest.raises(Killed):
+            run_on(settings, timings, hospitals, make=leaving(away_s=7.0))
+    newest = CheckpointStore(tmp_path / "run" / "checkpoints", settings).load_newest()
+    resumed = settings_of(tmp_path, FEDASYNC, run__hospitals=3, run__resume=True)
+
+    summary = run_on(resumed, timings, hospitals, make=There)
+
+    assert newest is not None
+    assert (1, "train.release") in [(task.number, task.kind) for task in newest.progress.in_flight]
+    assert [row["hospital"] for rows in applied(tmp_path).values() for row in rows if row["number"] == 1] == [A]
+    assert hospitals.trained.count((A, 0)) == 1
+    assert "node-lost" not in summary.refused
+
+
 def test_update_that_waits_beside_an_owed_decision_is_applied_and_booked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
