@@ -82,9 +82,9 @@ def release_kept(message: Message, context: Context) -> RecordDict:
     version = decode_decision(message.content).model_version
     configuration = parse_configuration(context.run_config)
     site = identify_site(context, configuration)
-    run = site.release_key(context, message, f"train-{version}").run
+    asked_by = _who_asked(configuration, site.release_key(context, message, f"train-{version}"))
     store = PendingStore.of(site)
-    trained = store.load(run=run, model_version=version)
+    trained = store.load(run=configuration.run.name, asked_by=asked_by, model_version=version)
     if trained.terms != terms_of(site.policy, configuration.privacy):
         store.clear()
         raise SiteError(SiteErrorCode.NOTHING_PENDING, "Expected the policy of the training, found a changed one.")
@@ -109,9 +109,10 @@ def discard_kept(message: Message, context: Context) -> RecordDict:
         and whatever else slows a machine. That without a mechanism training which diverges is not told as such.
     """
     version = decode_decision(message.content).model_version
-    site = identify_site(context, parse_configuration(context.run_config))
-    run = site.release_key(context, message, f"train-{version}").run
-    PendingStore.of(site).discard(run=run, model_version=version)
+    configuration = parse_configuration(context.run_config)
+    site = identify_site(context, configuration)
+    asked_by = _who_asked(configuration, site.release_key(context, message, f"train-{version}"))
+    PendingStore.of(site).discard(run=configuration.run.name, asked_by=asked_by, model_version=version)
     _log(site, "discarded", model_version=version)
     return encode_discarded(Discarded(hospital_id=site.hospital_id, model_version=version))
 
@@ -166,6 +167,7 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
     with cpu_threads(task.plan.threads):
         update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
     return TrainedUpdate(
+        run=configuration.run.name,
         key=key,
         model_version=task.model_version,
         examples=len(images),
@@ -173,6 +175,11 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
         terms=terms_of(site.policy, configuration.privacy),
         update=update,
     )
+
+
+def _who_asked(configuration: Configuration, decision: ReleaseKey) -> str | None:
+    """Return the id of the run that must have asked for what is decided on; None for any of the name, once resumed."""
+    return None if configuration.run.resume else decision.run
 
 
 def _release(site: Site, privacy: PrivacyConfig, trained: TrainedUpdate) -> RecordDict:

@@ -22,15 +22,16 @@ from federation.errors import SiteError, SiteErrorCode
 
 _MAGIC = b"aegis pending result 1\n"
 _LENGTH_BYTES, _NONCE_BYTES, _TAG_BYTES = 2, 12, 16
+_FIELDS = 4
 
 
 class PendingStore:
     """The slot for one unreleased result of one hospital.
 
-    Guarantee: bounded quantity, what `folder` shows of a kept result: hospital id, run, model version and length. The
-        rest is encrypted with AES-256-GCM under a key that lies in `key_folder` only, with a fresh nonce per file, and
-        the file is never readable by others. `load` returns bit for bit what `keep` was given for this hospital, run
-        and version, or raises, also after a crash or a restart.
+    Guarantee: bounded quantity, what `folder` shows of a kept result: hospital id, name and id of the run, model
+        version and length. The rest is encrypted with AES-256-GCM under a key that lies in `key_folder` only, with a
+        fresh nonce per file, and the file is never readable by others. `load` returns bit for bit what `keep` was given
+        for this hospital, run and version, or raises, also after a crash or a restart of the hospital or the server.
     Not guaranteed: differential privacy, of any kind: a kept result tells as much as the images it was trained on.
         Secrecy from whoever may read both folders, which a simulated site has within each other. That deleting erases
         blocks of the disk or a backup. That an older result of the same run and version, put back by whoever may write
@@ -54,7 +55,7 @@ class PendingStore:
         Raises:
             LedgerError: a volume refused, or the key is not as it was made.
         """
-        label = self._label(trained.key.run, trained.model_version)
+        label = _make_label(self._hospital_id, trained)
         nonce = os.urandom(_NONCE_BYTES)
         sealed = AESGCM(self._make_key()).encrypt(nonce, encode_trained_update(trained), label)
         make_folder(self._path.parent)
@@ -62,14 +63,19 @@ class PendingStore:
             self._path.parent.chmod(0o700)
         write_secret(self._path, label + nonce + sealed)
 
-    def load(self, *, run: str, model_version: int) -> TrainedUpdate:
-        """Return what is kept of `run` and `model_version`.
+    def load(self, *, run: str, asked_by: str | None, model_version: int) -> TrainedUpdate:
+        """Return what is kept of the run named `run` and `model_version`.
+
+        Args:
+            run: name of the run.
+            asked_by: Flower's id of the run that asked for the training; None for any, as a resumed run has a new one.
+            model_version: from which it was trained.
 
         Raises:
             SiteError: there is nothing, it is of another run, version or hospital, or it is not as it was kept.
             LedgerError: a volume refused, or the key is not as it was made.
         """
-        label, content = self._find(run, model_version)
+        label, content = self._find(run, asked_by, model_version)
         if not self._key_path.is_file():
             raise _nothing(f"{self._key_path}: expected the key of {self._path}, found none.")
         nonce, sealed = content[len(label) :][:_NONCE_BYTES], content[len(label) + _NONCE_BYTES :]
@@ -81,14 +87,14 @@ class PendingStore:
             raise _nothing(f"{self._path}: expected the result as it was kept, found another or another key.") from None
         return decode_trained_update(plain)
 
-    def discard(self, *, run: str, model_version: int) -> None:
-        """Delete what is kept of `run` and `model_version`; when this returns, it is gone from the disk.
+    def discard(self, *, run: str, asked_by: str | None, model_version: int) -> None:
+        """Delete what `load` would return; when this returns, it is gone from the disk.
 
         Raises:
             SiteError: there is nothing, or it is of another run, version or hospital.
             LedgerError: a volume refused.
         """
-        self._find(run, model_version)
+        self._find(run, asked_by, model_version)
         self.clear()
 
     def clear(self) -> None:
@@ -103,24 +109,19 @@ class PendingStore:
                     path.unlink()
                     sync_folder(path.parent)
 
-    def _find(self, run: str, model_version: int) -> tuple[bytes, bytes]:
-        """Return the label that was asked for, and the file's content, which begins with it."""
-        label = self._label(run, model_version)
+    def _find(self, run: str, asked_by: str | None, model_version: int) -> tuple[bytes, bytes]:
+        """Return the label of what was asked for, and the file's content, which begins with it."""
         with explained(self._path):
             try:
                 content = self._path.read_bytes()
             except FileNotFoundError:
                 raise _nothing(f"{self._path}: expected a kept result, found none.") from None
-        if not content.startswith(label):
+        label, whose, asked_first = _read_label(content)
+        if whose != [self._hospital_id, run, model_version] or asked_by not in (None, asked_first):
             raise _nothing(
                 f"{self._path}: expected the result of run {run!r} for version {model_version}, found another one."
             )
         return label, content
-
-    def _label(self, run: str, model_version: int) -> bytes:
-        """Return how a file begins: whose result it holds, which is not secret and which the encryption vouches for."""
-        body = json.dumps([self._hospital_id, run, model_version]).encode()
-        return _MAGIC + len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
     def _make_key(self) -> bytes:
         if self._key_path.exists():
@@ -138,3 +139,22 @@ class PendingStore:
 
 def _nothing(detail: str) -> SiteError:
     return SiteError(SiteErrorCode.NOTHING_PENDING, detail)
+
+
+def _make_label(hospital_id: str, trained: TrainedUpdate) -> bytes:
+    """Return how a file begins: whose result it holds, which is not secret and which the encryption vouches for."""
+    body = json.dumps([hospital_id, trained.run, trained.model_version, trained.key.run]).encode()
+    return _MAGIC + len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+def _read_label(content: bytes) -> tuple[bytes, list[object], object]:
+    """Return the label that `content` begins with, whose result it names, and the id of the run that asked for it."""
+    start = len(_MAGIC) + _LENGTH_BYTES
+    end = start + int.from_bytes(content[len(_MAGIC) : start], "big")
+    try:
+        fields = json.loads(content[start:end]) if content.startswith(_MAGIC) else None
+    except ValueError:
+        fields = None
+    if not isinstance(fields, list) or len(fields) != _FIELDS:
+        return b"", [], None
+    return content[:end], fields[:-1], fields[-1]

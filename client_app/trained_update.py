@@ -28,6 +28,7 @@ class TrainedUpdate:
     """The result of one training task, not yet released.
 
     Attributes:
+        run: name of the run, which stays when the run is resumed; the one in `key` is Flower's, which does not.
         key: of the training task; what the ledger books the release under.
         model_version: from which it was trained.
         examples: training images used.
@@ -36,6 +37,7 @@ class TrainedUpdate:
         update: with the noise of "dp-sgd", without that of "update-gaussian", so never shown.
     """
 
+    run: str
     key: ReleaseKey
     model_version: int
     examples: int
@@ -65,6 +67,7 @@ def encode_trained_update(trained: TrainedUpdate) -> bytes:
         "examples": trained.examples,
         "terms": trained.terms,
         "names": list(trained.update),
+        "run-name": trained.run,
     }
     head = json.dumps(about).encode()
     tensors = safetensors.torch.save({name: value.contiguous() for name, value in trained.update.items()})
@@ -78,6 +81,7 @@ def decode_trained_update(content: bytes) -> TrainedUpdate:
     request = request_from_dict(about["release"])
     tensors = safetensors.torch.load(content[start:])
     return TrainedUpdate(
+        run=about["run-name"],
         key=ReleaseKey(run=request.run_id, message=request.message_id),
         model_version=about["model-version"],
         examples=about["examples"],

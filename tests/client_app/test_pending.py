@@ -51,8 +51,10 @@ UPDATE: Parameters = {
 
 
 def trained(*, run: str = "run", version: int = 3, update: Parameters = UPDATE, bill: Bill = GAUSSIAN) -> TrainedUpdate:
-    key = ReleaseKey(run=run, message=f"m{version}")
-    return TrainedUpdate(key=key, model_version=version, examples=60, bill=bill, terms="ab" * 32, update=update)
+    key = ReleaseKey(run="7", message=f"m{version}")
+    return TrainedUpdate(
+        run=run, key=key, model_version=version, examples=60, bill=bill, terms="ab" * 32, update=update
+    )
 
 
 class Slot:
@@ -68,8 +70,8 @@ class Slot:
     def files(self) -> list[Path]:
         return [path for path in self.folder.parent.parent.rglob("*") if path.is_file()]
 
-    def load(self, *, run: str = "run", version: int = 3) -> TrainedUpdate:
-        return self.store().load(run=run, model_version=version)
+    def load(self, *, run: str = "run", asked_by: str | None = "7", version: int = 3) -> TrainedUpdate:
+        return self.store().load(run=run, asked_by=asked_by, model_version=version)
 
 
 @pytest.fixture
@@ -129,21 +131,57 @@ def test_values_of_a_result_do_not_show_when_it_is_printed() -> None:
     assert "tensor" not in repr(trained())
 
 
+@pytest.mark.parametrize("asked_by", ["7", None])
 @pytest.mark.parametrize(("run", "version"), [("other", 3), ("run", 4), ("run", -3), ("", 3), ("run3", 3), ("run", 33)])
 def test_decision_on_another_run_or_version_finds_nothing_and_leaves_what_is_kept(
-    slot: Slot, run: str, version: int
+    slot: Slot, run: str, version: int, asked_by: str | None
 ) -> None:
     slot.store().keep(trained())
 
-    require_nothing(lambda: slot.load(run=run, version=version))
-    require_nothing(lambda: slot.store().discard(run=run, model_version=version))
+    require_nothing(lambda: slot.load(run=run, asked_by=asked_by, version=version))
+    require_nothing(lambda: slot.store().discard(run=run, asked_by=asked_by, model_version=version))
 
     require_same(slot.load(), trained())
 
 
+def test_result_is_found_by_the_id_of_its_run_or_by_its_name_alone_where_no_id_is_asked_for(slot: Slot) -> None:
+    slot.store().keep(trained())
+
+    require_nothing(lambda: slot.load(asked_by="8"))
+    require_nothing(lambda: slot.store().discard(run="run", asked_by="8", model_version=3))
+    require_same(slot.load(asked_by=None), trained())
+    slot.store().discard(run="run", asked_by=None, model_version=3)
+
+    require_nothing(slot.load)
+
+
+LABELS = [
+    b"",
+    b"null",
+    b"3",
+    b'{"north": "run"}',
+    b"[]",
+    b'["north", "run", 3]',
+    b'["north", "run", 3, "7", 0]',
+    b"[[[",
+]
+
+
+@pytest.mark.parametrize("body", LABELS)
+def test_file_that_begins_with_anything_else_holds_nothing(slot: Slot, body: bytes) -> None:
+    slot.store().keep(trained())
+    label = b'aegis pending result 1\n\x00\x18["north", "run", 3, "7"]'
+    content = slot.file.read_bytes()
+    assert content.startswith(label)
+    slot.file.write_bytes(b"aegis pending result 1\n\x00" + bytes([len(body)]) + body + content[len(label) :])
+
+    require_nothing(slot.load)
+    require_nothing(lambda: slot.load(asked_by=None))
+
+
 def test_empty_slot_is_told_as_such(slot: Slot) -> None:
     assert "found none" in require_nothing(slot.load)
-    assert "found none" in require_nothing(lambda: slot.store().discard(run="run", model_version=3))
+    assert "found none" in require_nothing(lambda: slot.store().discard(run="run", asked_by="7", model_version=3))
     slot.store().clear()
 
     assert slot.files() == []
@@ -163,7 +201,7 @@ def test_hospitals_that_share_folders_keep_their_results_apart(slot: Slot) -> No
     slot.store("north").clear()
 
     require_nothing(lambda: slot.load(version=1))
-    require_same(slot.store("south").load(run="run", model_version=2), trained(version=2))
+    require_same(slot.store("south").load(run="run", asked_by="7", model_version=2), trained(version=2))
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -193,8 +231,8 @@ def test_file_that_was_cut_off_anywhere_or_has_more_at_its_end_is_refused(slot: 
 def test_result_cannot_be_passed_off_as_one_of_another_version(slot: Slot) -> None:
     slot.store().keep(trained(version=3))
     content = slot.file.read_bytes()
-    assert b', "run", 3]' in content
-    slot.file.write_bytes(content.replace(b', "run", 3]', b', "run", 4]'))
+    assert b', "run", 3, "7"]' in content
+    slot.file.write_bytes(content.replace(b', "run", 3, "7"]', b', "run", 4, "7"]'))
 
     assert "another key" in require_nothing(lambda: slot.load(version=4))
 
@@ -261,7 +299,7 @@ def test_file_shows_whose_result_it_is_and_how_long(slot: Slot) -> None:
 
     content = slot.file.read_bytes()
 
-    label = b'aegis pending result 1\n\x00\x13["north", "run", 3]'
+    label = b'aegis pending result 1\n\x00\x18["north", "run", 3, "7"]'
     assert content.startswith(label)
     assert len(content) == len(label) + 12 + len(encode_trained_update(trained())) + 16
 
@@ -272,7 +310,7 @@ def test_same_result_kept_twice_gives_another_file_under_the_same_key(slot: Slot
     slot.store().keep(trained())
     second = slot.file.read_bytes()
 
-    secret = len(b'aegis pending result 1\n\x00\x13["north", "run", 3]')
+    secret = len(b'aegis pending result 1\n\x00\x18["north", "run", 3, "7"]')
     assert slot.key.read_bytes() == key
     assert len(key) == 32
     assert first[:secret] == second[:secret]
@@ -327,7 +365,7 @@ def test_deleting_leaves_nothing_but_the_key_and_is_forced_to_the_disk(
     synced: list[bool] = []
     monkeypatch.setattr("client_app.pending.sync_folder", lambda folder: synced.append(any(folder.iterdir())))
 
-    slot.store().discard(run="run", model_version=3)
+    slot.store().discard(run="run", asked_by="7", model_version=3)
 
     assert slot.files() == [slot.key]
     assert synced == [True, False]

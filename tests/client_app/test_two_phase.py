@@ -148,6 +148,78 @@ def test_decision_that_fits_nothing_leaves_what_is_kept(clinic: Clinics, message
     assert hospital.rows() == ["genesis"]
 
 
+@pytest.mark.parametrize("resumed_as", [{"run__name": "other"}, {"run__name": "1"}])
+@pytest.mark.parametrize("message_type", [RELEASE, DISCARD])
+def test_decision_of_a_resumed_run_of_another_name_leaves_what_is_kept(
+    clinic: Clinics, message_type: str, resumed_as: dict[str, Any]
+) -> None:
+    clinic(**UPDATE, **TWO_PHASE).train(version=3)
+    other = clinic(**UPDATE, **TWO_PHASE, **resumed_as, run__resume=True)
+    kept = other.slot.read_bytes()
+
+    for run_id in (1, 2):
+        assert other.decide(message_type, 3, run_id=run_id).error.code == SiteErrorCode.NOTHING_PENDING
+
+    assert other.slot.read_bytes() == kept
+    assert other.rows() == ["genesis"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_decision_of_a_resumed_run_reaches_what_was_kept_for_the_run_before(clinic: Clinics, mechanism: str) -> None:
+    """A resumed server is another run for Flower, under the same name."""
+    clinic(**MECHANISMS[mechanism], **TWO_PHASE).train("m3", version=3)
+    resumed = clinic(**MECHANISMS[mechanism], **TWO_PHASE, run__resume=True)
+
+    answer = update_in(resumed.decide(RELEASE, 3, run_id=2))
+
+    assert (answer.model_version, answer.examples) == (3, 60)
+    assert resumed.rows() == ["genesis", "reserve", "commit"]
+    with resumed.open_ledger() as ledger:
+        assert (ledger.knows("1", "m3"), ledger.knows("2", "m3"), ledger.knows("2", "d1")) == (True, False, False)
+    assert not resumed.slot.exists()
+
+
+def test_discard_of_a_resumed_run_deletes_what_was_kept_for_the_run_before(clinic: Clinics) -> None:
+    clinic(**UPDATE, **TWO_PHASE).train(version=3)
+    resumed = clinic(**UPDATE, **TWO_PHASE, run__resume=True)
+
+    answer = decode_discarded(resumed.decide(DISCARD, 3, run_id=2).content)
+
+    assert answer == Discarded(hospital_id="north", model_version=3)
+    assert resumed.rows() == ["genesis"]
+    assert not resumed.slot.exists()
+
+
+# What a server that was killed had heard of the release: nothing, since the hospital died as said, or all of it.
+HEARD = {"nothing, not booked": "reserve", "nothing, booked": "commit", "nothing, not deleted": "clear", "all": ""}
+
+
+@pytest.mark.parametrize("heard", HEARD)
+def test_release_that_is_asked_for_again_by_a_resumed_run_is_paid_for_and_made_once(
+    clinic: Clinics, monkeypatch: pytest.MonkeyPatch, heard: str
+) -> None:
+    hospital = clinic(**UPDATE, **TWO_PHASE)
+    hospital.train("m1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "cancel", lambda *_: None)  # A process that died gives nothing back.
+        if step := HEARD[heard]:
+            kill_at(patch, PendingStore if step == "clear" else Ledger, step, 1, after=False)
+            with pytest.raises(Killed):
+                hospital.decide(RELEASE)
+        else:
+            update_in(hospital.decide(RELEASE))
+    resumed = clinic(**UPDATE, **TWO_PHASE, run__resume=True)
+
+    replies = [resumed.decide(RELEASE, run_id=run_id) for run_id in (2, 2, 3)]
+
+    already = [SiteErrorCode.ALREADY_RELEASED] if heard == "nothing, not deleted" else []
+    codes = [reply.error.code for reply in replies if reply.has_error()]
+    assert codes == [*already, *[SiteErrorCode.NOTHING_PENDING] * (len(codes) - len(already))]
+    assert len(codes) == (2 if heard in ("nothing, not booked", "nothing, booked") else 3)
+    assert resumed.spend().releases == resumed.spend().committed == 1
+    assert not resumed.slot.exists()
+
+
 def test_nothing_is_kept_where_updates_leave_at_once(clinic: Clinics) -> None:
     hospital = clinic(**UPDATE)
 

@@ -36,8 +36,8 @@ MECHANISMS: dict[str, dict[str, Any]] = {"none": {}, "update-gaussian": _UPDATE,
 
 
 def trained(version: int, update: Parameters) -> TrainedUpdate:
-    key, bill = ReleaseKey(run="run", message=f"m{version}"), unprotected("scans")
-    return TrainedUpdate(key=key, model_version=version, examples=60, bill=bill, terms="", update=update)
+    key, bill = ReleaseKey(run="7", message=f"m{version}"), unprotected("scans")
+    return TrainedUpdate(run="run", key=key, model_version=version, examples=60, bill=bill, terms="", update=update)
 
 
 def content_bytes(content: RecordDict) -> bytes:
@@ -68,21 +68,27 @@ def test_kept_result_is_loaded_bit_for_bit_or_not_at_all(values: list[float], ed
         elif edit == "append":
             content += data.draw(st.binary(min_size=1, max_size=40), label="more")
         elif edit == "other version":
-            content = content.replace(b", 4]", b", 5]")
+            content = content.replace(b', 4, "7"]', b', 5, "7"]')
         elif edit == "other key":
             (keys / "north.pending-key").write_bytes(bytes(32))
         elif edit == "older result":
             content = bytearray(old)
         file.write_bytes(content)
-        version = 5 if edit == "other version" else 4
+        version, asked_by = (
+            5 if edit == "other version" else 4,
+            data.draw(st.sampled_from(["7", None]), label="asked by"),
+        )
 
         if edit in ("none", "older result"):
-            found, expected = store.load(run="run", model_version=version), kept if edit == "none" else older
+            found, expected = (
+                store.load(run="run", asked_by=asked_by, model_version=version),
+                kept if edit == "none" else older,
+            )
             assert digest(found.update) == digest(expected.update)
             assert replace(found, update={}) == replace(expected, update={})
         else:
             with pytest.raises(SiteError) as caught:
-                store.load(run="run", model_version=version)
+                store.load(run="run", asked_by=asked_by, model_version=version)
             assert caught.value.code is SiteErrorCode.NOTHING_PENDING
 
 
@@ -98,7 +104,7 @@ def test_folder_of_kept_results_shows_who_when_and_how_long_and_nothing_else(val
         (file,) = folder.iterdir()
         content, plain = file.read_bytes(), encode_trained_update(kept)
 
-    label = b'aegis pending result 1\n\x00\x13["north", "run", 4]'
+    label = b'aegis pending result 1\n\x00\x18["north", "run", 4, "7"]'
     assert content.startswith(label)
     assert len(content) - len(label) == 12 + len(plain) + 16
     assert not any(plain[start : start + 8] in content for start in range(0, len(plain) - 8, 8))
