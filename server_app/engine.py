@@ -80,7 +80,8 @@ class Engine:
         self._scoring.evaluate("test")
 
     def _require_enough(self) -> None:
-        settings, there = self._settings.aggregation, len(self._parts.roster)
+        """Check the size of a buffer; hospitals that enrolled before a restart count, as they may yet reconnect."""
+        settings, there = self._settings.aggregation, len({*self._parts.roster.members, *self._progress.roster})
         if settings.rule == "buffered" and settings.buffer_size > there:
             raise ConfigurationError(
                 f"Expected aggregation.buffer-size={settings.buffer_size} <= the {there} hospitals that enrolled."

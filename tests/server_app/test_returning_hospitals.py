@@ -17,7 +17,7 @@ from server_app.simulation.virtual_grid import VirtualClock, VirtualGrid
 from server_app.summary import Summary
 from tests.doubles import INFO, Hospitals, configure
 from tests.server_app.killing import Killed, kill_at
-from tests.server_app.runs import events, run_on, seconds
+from tests.server_app.runs import applied, events, run_on, seconds
 
 A, B = "hospital-000", "hospital-001"
 OLD, OTHER, NEW, LAST = 2, 3, 4, 5
@@ -48,8 +48,16 @@ class Moved(Watched):
 class Federation:
     """Hospitals whose server has died after its second version; A has a second node."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, replays: bool = False, **changes: Any) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        replays: bool = False,
+        rule: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> None:
+        self._folder, self._rule = folder, rule or {}
         self.hospitals = Hospitals(names={2: A}, **changes)
         monkeypatch.setattr(VirtualClock, "replays", replays)
         with monkeypatch.context() as patch:
@@ -70,7 +78,7 @@ class Federation:
 
     def _settings(self, **more: Any) -> Configuration:
         usual: dict[str, Any] = {"aggregation__rounds": 4, "run__allow_silent_hospitals": True}
-        return configure(self._folder, **usual | more)
+        return configure(self._folder, **usual | self._rule | more)
 
 
 def test_hospitals_on_their_nodes_are_asked_to_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +112,30 @@ def test_hospital_that_is_not_connected_does_not_count_as_being_there(
 
     with pytest.raises(RunFailedError, match="found 0 enrolled on 0 connected nodes"):
         federation.resume(Deserted)
+
+
+def test_buffer_for_everybody_is_filled_although_a_known_hospital_reconnects_after_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(Watched):
+        away = (NEW, LAST)
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.clock.schedule(27.0 + 8.0, self.come_back)
+
+        def come_back(self) -> bool:
+            self.return_node(LAST)
+            return False
+
+    rule = {"aggregation__rule": "buffered", "aggregation__buffer_size": 3, "aggregation__rounds": 6}
+    federation = Federation(tmp_path, monkeypatch, rule=rule)
+
+    summary = federation.resume(Late)
+
+    assert federation.waited() == 5.0
+    assert (summary.status, summary.model_version) == ("completed", 6)
+    assert [len(rows) for _, rows in sorted(applied(tmp_path).items())] == [3, 3, 3, 3, 3, 3]
 
 
 def test_simulated_hospitals_begin_again_with_the_server_and_enrol_again(
