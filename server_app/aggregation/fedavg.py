@@ -25,19 +25,22 @@ class FedAvg:
         self._round = first_round
         self._open = False
         self._outstanding: set[str] = set()
+        self._missed: set[str] = set()
+        self._late: set[str] = set()
         self._collected: dict[str, Update] = {}
         self._later: list[Update] = []
         self._deadline = NEVER
 
     def choose(self, situation: Situation) -> list[str]:
-        """Return the sample of a new round if none is open and any hospital is idle.
+        """Return the sample of a new round if none is open and a hospital is idle whose update does not wait already.
 
-        Where nobody is idle or at work, updates that wait are a round by themselves.
+        Where there is none, updates that wait are a round by themselves: if they are enough, or nobody is at work.
         """
-        alone = bool(self._collected) and not situation.at_work
-        if self._open or not (situation.idle or alone):
-            return []
         given = [name for name in situation.idle if name not in self._collected]
+        enough = bool(situation.idle) and len(self._collected) >= self._settings.min_updates
+        alone = bool(self._collected) and (enough or not situation.at_work)
+        if self._open or not (given or alone):
+            return []
         chosen = sample_hospitals(given, self._settings, seed=self._seed, round_number=self._round) if given else []
         self._open = True
         self._outstanding = set(chosen)
@@ -45,26 +48,32 @@ class FedAvg:
         return chosen
 
     def expects(self, hospital_id: str) -> bool:
-        """Return whether `hospital_id` was sampled in the open round and has not answered yet."""
-        return hospital_id in self._outstanding
+        """Return whether `hospital_id` was sampled in the open round, or works on its model since an earlier one."""
+        return hospital_id in self._outstanding or hospital_id in self._late
 
     def completes(self, hospital_id: str) -> bool:
         """Return whether the open round consists of `hospital_id` only, and that is enough."""
         return self._outstanding == {hospital_id} and not self._collected and self._settings.min_updates == 1
 
     def offer(self, update: Update) -> bool:
-        """Accept `update` if its hospital was sampled in the open round and has not answered yet."""
-        if update.hospital_id not in self._outstanding:
+        """Accept `update` if its hospital is expected and has not answered yet."""
+        if not self.expects(update.hospital_id):
             return False
-        self._outstanding.discard(update.hospital_id)
+        self.lose(update.hospital_id)
         self._collected[update.hospital_id] = update
         return True
 
     def restore(self, update: Update) -> None:
         """Count `update` for the next round, for which its hospital is then not asked again.
 
-        Several of one hospital, from rounds whose versions were lost, count for one round after another.
+        As its own round made no version, whoever has not answered in it works on the current one, and is not too late:
+        nobody waits for it, but its update joins those that do. Several updates of one hospital, from rounds whose
+        versions were lost, count for one round after another.
         """
+        self._late |= self._missed
+        self._keep(update)
+
+    def _keep(self, update: Update) -> None:
         if update.hospital_id in self._collected:
             self._later.append(update)
         else:
@@ -77,6 +86,7 @@ class FedAvg:
     def lose(self, hospital_id: str) -> None:
         """Stop waiting for `hospital_id`."""
         self._outstanding.discard(hospital_id)
+        self._late.discard(hospital_id)
 
     def resend(self, hospital_id: str, version: int) -> None:
         """Do nothing: whoever works across the end of a round is late."""
@@ -84,7 +94,7 @@ class FedAvg:
     def close(self) -> None:
         """Expect nobody any more."""
         self._open = False
-        self._outstanding = set()
+        self._outstanding, self._late = set(), set()
 
     def is_due(self, now: float) -> bool:
         """Return whether all sampled hospitals have answered or the deadline has passed."""
@@ -98,10 +108,11 @@ class FedAvg:
         """Return the round's updates sorted by hospital id and close the round."""
         updates = [self._collected[name] for name in sorted(self._collected)]
         self._open, self._deadline = False, NEVER
+        self._missed, self._late = self._outstanding | self._late, set()
         self._outstanding, self._collected = set(), {}
         later, self._later = self._later, []
         for update in later:
-            self.restore(update)
+            self._keep(update)
         self._round += 1
         return updates
 

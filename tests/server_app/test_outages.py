@@ -144,6 +144,31 @@ def test_hospital_that_evaluates_slower_than_the_deadline_still_trains_and_is_te
     assert all(item.accuracy is not None for item in summary.per_hospital.values())
 
 
+@pytest.mark.parametrize("release", ["immediate", "two-phase"])
+def test_update_later_than_its_deadline_makes_the_version_with_one_that_waits_and_is_paid_once(
+    tmp_path: Path, release: str
+) -> None:
+    settings: dict[str, Any] = {
+        "aggregation__rounds": 2,
+        "aggregation__deadline_s": 60.0,
+        "aggregation__min_updates": 2,
+        "aggregation__max_empty_rounds": 2,
+        "aggregation__release": release,
+        "privacy__mechanism": "update-gaussian",
+        "run__hospital_evaluation": False,
+    }
+    hospitals = Hospitals()
+
+    summary = run_on(configure(tmp_path, **settings), seconds(30, 70), hospitals)
+
+    assert (summary.status, summary.model_version, summary.refused) == (RunStatus.COMPLETED, 2, {})
+    assert summary.virtual_s == 2 * 70
+    assert {name: list(book) for name, book in hospitals.books.items()} == {
+        ("hospital-000", "training"): [0, 1], ("hospital-001", "training"): [0, 1],
+    }  # fmt: skip
+    assert len(hospitals.trained) == 4
+
+
 def test_refused_scores_are_counted_apart_from_refused_updates(tmp_path: Path) -> None:
     def spoil_scores(message: Message) -> Iterable[Message]:
         if message.metadata.message_type != "evaluate":

@@ -214,6 +214,61 @@ def test_several_updates_that_wait_of_one_hospital_count_for_one_round_after_ano
     assert taken == [[first, other], [second], [third]]
 
 
+def late_rule(*names: str) -> FedAvg:
+    """Return a rule whose first round had the update of "a" at its deadline, which was too few: it waits."""
+    fedavg = rule_with(deadline_s=5.0, min_updates=2)
+    choose(fedavg, [*names], 0.0)
+    fedavg.offer(update_of("a"))
+    for update in fedavg.take():
+        fedavg.restore(update)
+    return fedavg
+
+
+def test_no_round_opens_with_nobody_to_ask_while_somebody_is_at_work_and_too_few_updates_wait() -> None:
+    fedavg = late_rule("a", "b")
+
+    assert fedavg.choose(Situation(now=5.0, version=0, idle=["a"], at_work=1)) == []
+    assert not fedavg.is_due(5.0)
+    assert fedavg.next_deadline() == NEVER
+
+
+def test_late_update_joins_those_that_wait_for_the_same_version() -> None:
+    fedavg = late_rule("a", "b", "c")
+
+    accepted = fedavg.offer(update_of("b"))
+    again = fedavg.offer(update_of("b"))
+    chosen = fedavg.choose(Situation(now=7.0, version=0, idle=["a", "b"], at_work=1))
+
+    assert (accepted, again, chosen) == (True, False, [])
+    assert fedavg.is_due(7.0)
+    assert [update.hospital_id for update in fedavg.take()] == ["a", "b"]
+    assert not fedavg.expects("c")
+
+
+def test_nobody_waits_for_a_late_update_once_others_can_be_asked() -> None:
+    fedavg = late_rule("a", "b")
+
+    assert choose(fedavg, ["a", "c"], 5.0) == ["c"]
+    fedavg.offer(update_of("c"))
+
+    assert fedavg.is_due(5.0)
+    assert [update.hospital_id for update in fedavg.take()] == ["a", "c"]
+    assert not fedavg.offer(update_of("b"))
+
+
+def test_late_hospital_stays_expected_through_several_rounds_that_are_too_small_until_it_is_lost() -> None:
+    fedavg = late_rule("a", "b")
+    choose(fedavg, ["a", "c"], 5.0)
+    fedavg.lose("c")
+    for update in fedavg.take():
+        fedavg.restore(update)
+
+    before = fedavg.expects("b")
+    fedavg.lose("b")
+
+    assert (before, fedavg.expects("b"), fedavg.expects("c")) == (True, False, False)
+
+
 def test_lone_update_completes_a_round_only_where_one_is_enough() -> None:
     enough, too_few = rule_with(), rule_with(min_updates=2)
     for fedavg in (enough, too_few):
