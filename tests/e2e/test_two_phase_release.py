@@ -69,3 +69,34 @@ def test_result_outlives_the_restart_of_its_node_and_is_released_once(deployment
     require_applied_once(run.applied(), versions=1)
     assert south.paid(run.run_id) == south.calls("answer", run_id=run.run_id)
     assert not south.keeps_a_result
+
+
+def test_result_outlives_the_death_of_the_server_and_the_next_one_releases_it_without_training_again(
+    deployment: Deployment,
+) -> None:
+    north, south = give_budget(deployment, "handed-on")
+    north.hold()
+    south.hold("train.release")
+    settings = TWO_PHASES | {"aggregation.rounds": 2, "aggregation.buffer-size": 1}
+    run = deployment.submit("handed-on", settings)
+    wait_until(lambda: bool(south.calls("enter", "train.release", run_id=run.run_id)), "the decision at south")
+    north.let_go()
+    wait_until(lambda: len(north.calls("begin", run_id=run.run_id)) == 1, "north at work")
+    north.hold()
+    run.wait_for("dispatch", hospital="north", version=1)  # The checkpoint of version 1 holds the decision at south.
+
+    deployment.kill_server()
+    deployment.stop_node("south")  # With the decision of the server that is dead.
+    south.let_go("train.release")
+    deployment.start_node("south")
+    assert south.keeps_a_result
+    resumed = deployment.submit("handed-on", settings | {"run.resume": True})
+    summary = resumed.wait_for_end()
+
+    assert (summary["status"], summary["model_version"], summary["updates_applied"]) == ("completed", 2, 2)
+    require_applied_once(resumed.applied(), versions=2)
+    assert [(row["hospital"], row["base"]) for row in resumed.applied()] == [("north", 0), ("south", 0)]
+    assert not south.calls("enter", run_id=resumed.run_id)
+    assert south.paid(run.run_id) == south.calls("answer", run_id=run.run_id)
+    assert not south.paid(resumed.run_id)
+    assert not south.keeps_a_result
