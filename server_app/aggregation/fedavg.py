@@ -34,11 +34,12 @@ class FedAvg:
     def choose(self, situation: Situation) -> list[str]:
         """Return the sample of a new round if none is open and a hospital is idle whose update does not wait already.
 
-        Where there is none, updates that wait are a round by themselves: if they are enough, or nobody is at work.
+        Where there is none, updates that wait are a round by themselves: if they are enough, or nobody is at work for
+        whom it is worth waiting.
         """
         given = [name for name in situation.idle if name not in self._collected]
         enough = bool(situation.idle) and len(self._collected) >= self._settings.min_updates
-        alone = bool(self._collected) and (enough or not situation.at_work)
+        alone = bool(self._collected) and (enough or situation.at_work <= len(situation.overdue))
         if self._open or not (given or alone):
             return []
         chosen = sample_hospitals(given, self._settings, seed=self._seed, round_number=self._round) if given else []

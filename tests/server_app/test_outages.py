@@ -18,7 +18,7 @@ from server_app.simulation.timing import SiteTiming
 from server_app.simulation.virtual_grid import VirtualGrid, VirtualSite
 from server_app.summary import RunStatus, Summary
 from tests.doubles import Hospitals, configure
-from tests.server_app.runs import ASYNCHRONOUS, away, run_on, seconds
+from tests.server_app.runs import ASYNCHRONOUS, away, dropping, events, run_on, seconds
 
 
 class Outage(VirtualGrid):
@@ -167,6 +167,16 @@ def test_update_later_than_its_deadline_makes_the_version_with_one_that_waits_an
         ("hospital-000", "training"): [0, 1], ("hospital-001", "training"): [0, 1],
     }  # fmt: skip
     assert len(hospitals.trained) == 4
+
+
+def test_wedged_hospital_without_which_there_is_no_version_fails_the_run_soon(tmp_path: Path) -> None:
+    configuration = configure(tmp_path, aggregation__deadline_s=60.0, aggregation__min_updates=2)
+
+    with pytest.raises(RunFailedError, match="3 rounds in a row brought fewer than 2 usable updates"):
+        simulate(configuration, Hospitals().app(), seconds(30, 70), tamper=dropping("train", 3))
+
+    (finish,) = events(tmp_path, "finish")
+    assert 120.0 <= finish["elapsed_s"] <= 300.0
 
 
 def test_refused_scores_are_counted_apart_from_refused_updates(tmp_path: Path) -> None:

@@ -232,6 +232,16 @@ def test_no_round_opens_with_nobody_to_ask_while_somebody_is_at_work_and_too_few
     assert fedavg.next_deadline() == NEVER
 
 
+def test_round_opens_with_nobody_to_ask_when_whoever_is_at_work_takes_too_long() -> None:
+    fedavg = late_rule("a", "b")
+
+    fedavg.choose(Situation(now=200.0, version=0, idle=["a"], at_work=2, overdue=frozenset({"b"})))
+    before = fedavg.is_due(200.0)
+    fedavg.choose(Situation(now=200.0, version=0, idle=["a"], at_work=1, overdue=frozenset({"b"})))
+
+    assert (before, fedavg.is_due(200.0)) == (False, True)
+
+
 def test_late_update_joins_those_that_wait_for_the_same_version() -> None:
     fedavg = late_rule("a", "b", "c")
 
