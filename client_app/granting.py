@@ -22,7 +22,7 @@ class Grant:
 
     Attributes:
         cap: the most epsilon over everything ever released from the data set.
-        budget: the most epsilon over this run's releases.
+        budget: the most epsilon over this run's releases; at a deployed hospital a resumed run counts anew.
         delta: at which both are counted.
         account: the account that binds.
         min_noise_multiplier: least noise over sensitivity.

@@ -34,7 +34,7 @@ class Bill:
         event: what is released; None for an answer without protection.
         delta: at which epsilon is counted.
         cap: the most epsilon over everything ever released from the data set.
-        budget: the most epsilon over this run's releases from it.
+        budget: the most epsilon over this run's releases from it; at a deployed hospital a resumed run counts anew.
         account: the account that binds.
     """
 
@@ -71,7 +71,8 @@ def open_ledger(site: Site) -> Ledger:
 def read_histories(ledger: Ledger, key: ReleaseKey, data_set: str) -> tuple[History, History]:
     """Return what earlier runs released from `data_set`, and what this run released before the task of `key`.
 
-    A task that is asked again is planned as it was the first time, whatever was released since.
+    A task that is asked again is planned as it was the first time, whatever was released since. To a deployed hospital
+    a resumed run is another one, and what was released before the resumption is that of an earlier run.
 
     Raises:
         LedgerError: the ledger cannot be used.

@@ -30,7 +30,7 @@ class ReleaseKey:
     """What identifies one answer in the ledger: asked again under the same key, it is the same release.
 
     Attributes:
-        run: the run.
+        run: the run: its name at a simulated site, else Flower's id, which a resumed run has anew.
         message: the task.
     """
 

@@ -23,7 +23,11 @@ class PrivacyConfig(Table):
         "local step; `update-gaussian`: the whole update is clipped and noised once.",
     )
     epsilon: float = Field(
-        8.0, gt=0, description="Epsilon that one hospital may spend on its data in the whole run, over all releases."
+        8.0,
+        gt=0,
+        description="Epsilon that one hospital may spend on its data in a run, over all releases. To a deployed "
+        "hospital a resumed run is a new one: it plans and counts anew, and only the cap of its own policy bounds both "
+        "together; the server goes on counting what has arrived.",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="Delta of that epsilon; at or above 1/images it is a warning.")
     releases: int = Field(

@@ -115,3 +115,14 @@ def test_task_that_was_answered_is_not_answered_again(clinic: Callable[..., Clin
     assert again.error.code == SiteErrorCode.ALREADY_RELEASED
     assert other_run.has_content()
     assert hospital.rows() == [*before, "reserve", "commit"]
+
+
+def test_resumed_run_counts_its_own_budget_anew_and_never_leads_beyond_the_cap(clinic: Callable[..., Clinic]) -> None:
+    hospital = clinic(policy={"privacy": {"max-epsilon": 0.5}}, **UPDATE, privacy__epsilon=0.3, run__resume=True)
+
+    replies = [hospital.train(f"{run_id}-{number}", run_id=run_id) for run_id in (1, 2, 3) for number in range(2)]
+
+    exhausted = SiteErrorCode.BUDGET_EXHAUSTED
+    codes = [reply.error.code if reply.has_error() else None for reply in replies]
+    assert codes == [None, exhausted, None, exhausted, exhausted, exhausted]  # Each costs 0.2.
+    assert hospital.spend().linear <= 0.5
