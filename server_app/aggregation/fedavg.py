@@ -60,7 +60,8 @@ class FedAvg:
         """Accept `update` if its hospital is expected and has not answered yet."""
         if not self.expects(update.hospital_id):
             return False
-        self.lose(update.hospital_id)
+        self._outstanding.discard(update.hospital_id)
+        self._late.discard(update.hospital_id)
         self._collected[update.hospital_id] = update
         return True
 
