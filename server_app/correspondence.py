@@ -175,9 +175,10 @@ class Correspondence:
         return [task.as_open_task() for task in [*self.in_flight, *lost] if task.kind != "query"]
 
     def leave(self, hospital_id: str, node_id: int) -> None:
-        """Give up the tasks that `hospital_id` was sent on other nodes than `node_id`, where it is now."""
+        """Give up what `hospital_id` was sent on other nodes than `node_id`, where it is now, and has not answered."""
         detail = f"The hospital has moved to node {node_id}."
-        self._note_lost(self.in_flight.leave(hospital_id, node_id), lambda _: detail)
+        answered = {item.answered for item in self._unread if not isinstance(item, tuple)}
+        self._note_lost(self.in_flight.leave(hospital_id, node_id, answered), lambda _: detail)
 
     def _fetch(self, wait_s: float) -> None:
         pending = self.in_flight.message_ids

@@ -145,12 +145,20 @@ class InFlight:
             if now - dispatch.sent_at > limits_s[dispatch.kind] and dispatch.message_id not in answered
         )
 
-    def leave(self, hospital_id: str, node_id: int) -> list[Dispatch]:
-        """Close and return the tasks of `hospital_id` on nodes other than `node_id`, where it is now."""
+    def leave(self, hospital_id: str, node_id: int, answered: Collection[str] = ()) -> list[Dispatch]:
+        """Close and return the tasks of `hospital_id` on nodes other than `node_id`, where it is now.
+
+        Args:
+            hospital_id: who has moved.
+            node_id: to where.
+            answered: ids of messages whose answers have come and wait to be read.
+        """
         return self._close(
             dispatch
             for dispatch in self._open.values()
-            if dispatch.hospital_id == hospital_id and dispatch.node_id != node_id
+            if dispatch.hospital_id == hospital_id
+            and dispatch.node_id != node_id
+            and dispatch.message_id not in answered
         )
 
     def _close(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:

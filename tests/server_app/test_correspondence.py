@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from federation.errors import RefusalCode, RefusalError
+from federation.records.answers import Enrolment
 from federation.records.tasks import encode_query
 from server_app.correspondence import Correspondence
 from server_app.grid_link import GridLink
@@ -51,6 +52,21 @@ def test_lost_task_stays_open_for_a_checkpoint_until_its_loss_has_been_read(mail
 
     assert [(task.number, task.kind) for task in before] == [(1, "train.release")]
     assert mail.open_tasks() == []
+
+
+def test_answer_that_came_before_its_hospital_moved_is_read_and_its_task_is_not_lost(mail: Correspondence) -> None:
+    for node_id, name in ((2, "south"), (3, "north")):
+        mail.ask(encode_query("run"), node_id=node_id, kind="query", hospital_id=name)
+    mail.receive(1.0)
+
+    mail.leave("north", node_id=2)
+    received = mail.receive(1.0)
+
+    assert received is not None
+    assert received[0].hospital_id == "north"
+    assert isinstance(received[1], Enrolment)
+    assert mail.receive(0.0) is None
+    assert mail.progress.refused == {}
 
 
 def test_task_at_the_node_where_the_hospital_is_now_stays_open(mail: Correspondence) -> None:
