@@ -22,8 +22,9 @@ from deploy.experiments.async_settings import (
 from deploy.experiments.cells import Cell
 
 TUNING_SEEDS = {"pneumonia": (100, 101), "organa": (100,)}
-MORE_SEEDS = {"pneumonia": tuple(range(102, 110))}
-"""Of the middle local rate only: the second step, where two seeds do not tell the server's rates apart."""
+MORE_SEEDS = {"pneumonia": tuple(range(102, 110)), "organa": (101, 102)}
+SECOND_STEP = {"pneumonia": 10.0, "organa": 30.0}
+"""Local rate of the second step, in which more seeds tell the server's rates apart: the best of the first step."""
 
 TASK_S, SLOW, HOSPITALS = 60.0, 8.0, 8
 _ROUNDS, _UPDATES = 20, 120
@@ -48,8 +49,7 @@ def tuning_cells(data_root: str) -> list[Cell]:
 
 def seeds_of(data: str, local: float) -> tuple[int, ...]:
     """Return the tuning seeds of one local learning rate."""
-    more = MORE_SEEDS.get(data, ()) if local == LOCAL_RATES[data][1] else ()
-    return TUNING_SEEDS[data] + more
+    return TUNING_SEEDS[data] + (MORE_SEEDS[data] if local == SECOND_STEP[data] else ())
 
 
 def cell_name(data: str, rule: str, local: float, server: float, seed: int) -> str:
@@ -74,12 +74,12 @@ def mean_time(
         rule: of `GRID`.
         rates_: local and server learning rate.
         seeds: to average over; the same for everything that is compared.
-        second: whether only the middle local rate counts for the plateau, because others were not run on all `seeds`.
+        second: whether only the local rate of the second step counts for the plateau: others lack some of `seeds`.
     """
     names = {seed: cell_name(data, rule, *rates_, seed) for seed in seeds}
     if not all(name in results for name in names.values()):
         return None
-    compared = LOCAL_RATES[data][1:2] if second else LOCAL_RATES[data]
+    compared = (SECOND_STEP[data],) if second else LOCAL_RATES[data]
     return statistics.fmean(
         time_to(results[name]["curve"], SHARE_OF_PLATEAU * best_plateau(results, data, seed, compared), mean_of=HELD)
         / TASK_S
@@ -91,7 +91,7 @@ def tuning_section(results: Results) -> Sequence[str]:
     """Return the section of the page; empty when nothing was measured."""
     if not any(name.startswith("tuning-") for name in results):
         return []
-    heads = ("data", "algorithm", "server learning rate", "low", "middle", "high", "middle, all seeds")
+    heads = ("data", "algorithm", "server learning rate", "low", "middle", "high", "second step")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for data in DATA:
         for rule, servers in GRID.items():
@@ -106,25 +106,20 @@ def tuning_section(results: Results) -> Sequence[str]:
         f"Mean time over the tuning seeds ({seeds}), which no table uses, with one hospital {SLOW:g} times slower, "
         f"until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
         'in the grid; unit: a task of a fast hospital; "-": not within the run of some seed. Low, middle, high: local '
-        f"learning rates: {locally}. Last column: with {more} besides, where the first ones leave server rates close, "
-        "and the plateau of the middle rate. The tables use the bold one, which is first or level with the first.",
+        f"learning rates: {locally}. Second step: the best of them, with {more} besides, to tell server rates apart, and "
+        "the plateau at that local rate. The tables use the bold one, which is first or level with the first.",
         "\n".join(rows),
     ]
 
 
 def _times(results: Results, data: str, rule: str, server: float) -> list[str]:
-    """Return the times at the three local rates, and at the middle one over all seeds where there are more."""
-    first, middle = TUNING_SEEDS[data], LOCAL_RATES[data][1]
-    times = [mean_time(results, data, rule, (local, server), seeds=first) for local in LOCAL_RATES[data]]
-    texts, marked = [_shown(time) for time in times], LOCAL_RATES[data].index(RATES[data][rule][0])
-    if data in MORE_SEEDS:
-        seeds = seeds_of(data, middle)
-        texts.append(_shown(mean_time(results, data, rule, (middle, server), seeds=seeds, second=True)))
-        marked = len(texts) - 1 if marked == 1 else marked
-    else:
-        texts.append("")
-    if server == RATES[data][rule][1] and texts[marked]:
-        texts[marked] = f"**{texts[marked]}**"
+    """Return the times at the three local rates, and that of the second step."""
+    local, first = SECOND_STEP[data], TUNING_SEEDS[data]
+    times = [mean_time(results, data, rule, (rate, server), seeds=first) for rate in LOCAL_RATES[data]]
+    times.append(mean_time(results, data, rule, (local, server), seeds=seeds_of(data, local), second=True))
+    texts = [_shown(time) for time in times]
+    if (local, server) == RATES[data][rule] and texts[-1]:
+        texts[-1] = f"**{texts[-1]}**"
     return texts
 
 
