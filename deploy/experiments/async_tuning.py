@@ -106,8 +106,8 @@ def tuning_section(results: Results) -> Sequence[str]:
         f"Mean time over the tuning seeds ({seeds}), which no table uses, with one hospital {SLOW:g} times slower, "
         f"until the mean of {HELD} evaluations is at {100 * SHARE_OF_PLATEAU:g} % of the best plateau that FedAvg has "
         'in the grid; unit: a task of a fast hospital; "-": not within the run of some seed. Low, middle, high: local '
-        f"learning rates: {locally}. Second step: the best of them, with {more} besides, to tell server rates apart, and "
-        "the plateau at that local rate. The tables use the bold one, which is first or level with the first.",
+        f"learning rates: {locally}. Second step: the best of them, with {more} besides, to tell server rates apart, "
+        "and the plateau at that local rate. The tables use the bold one, which is first or level with the first.",
         "\n".join(rows),
     ]
 
