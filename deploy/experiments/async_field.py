@@ -155,7 +155,7 @@ def field_section(results: Results) -> Sequence[str]:
         f"{', '.join(f'{TITLES[data]} {ALPHAS[data]:g}' for data in DATA)}, the first five with such a pair. Recall is "
         'the mean over classes, on the slow hospitals\' own test images, in percent; "below FedAvg" in points against '
         f"FedAvg at its own end, same seed. The model of every arm is the mean of the last third of its versions. "
-        f"Learning rates of ours were chosen on other draws, those of the others on the class split above. Ours: {ours}.",
+        f"Learning rates of ours were chosen on other draws, those of the others on the class split. Ours: {ours}.",
         "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows]),
     ]
 
