@@ -46,18 +46,27 @@ def measure_apply(settings: dict[str, Any], folder: Path) -> Result:
     thread, so that a drifting machine cancels out, and are timed by that thread's processor time, in which others do
     not count; the first version, for which the whole model is looked through, is not in it.
 
+    Both read the very same bytes and write the very same bytes, the axpy as one piece, the model as its tensors in it:
+    where memory lies alone can make the same addition take twice as long. What applying takes where every update and
+    the model have memory of their own, as received, stands beside it in `apart`.
+
     Args:
         settings: `models`, `updates_per_version`, `repetitions`.
         folder: not used.
     """
     del folder
-    cases = {}
+    cases, apart = {}, {}
     with cpu_threads(1):
         for name, size in itertools.product(settings["models"], settings["updates_per_version"]):
             answers = [expect(ModelUpdate, decode_training_answer(record)) for record in make_replies(name, size)]
-            updates = [answer.update for answer in answers]
-            cases[f"{name}, K={size}"] = _take_turns(_axpy(updates), _apply(name, updates), settings["repetitions"])
-    return {"baseline": "torch axpy", "cases": cases, "worst": min(case["ratio"] for case in cases.values())}
+            received, own = [answer.update for answer in answers], model_like(name)
+            pieces, target = [_in_one_piece(update) for update in received], _in_one_piece(own)
+            views = [_views(piece, own) for piece in pieces]
+            case, repetitions = f"{name}, K={size}", settings["repetitions"]
+            cases[case] = _take_turns(_axpy(pieces, target), _apply(views, _views(target, own)), repetitions)
+            apart[case] = _take_turns(_axpy(pieces, target), _apply(received, own), repetitions)
+    worst = min(case["ratio"] for case in cases.values())
+    return {"baseline": "torch axpy", "cases": cases, "apart": apart, "worst": worst}
 
 
 def measure_against_flower(settings: dict[str, Any], folder: Path) -> Result:
@@ -125,23 +134,31 @@ def _time(call: Callable[[], object], clock: Callable[[], float]) -> float:
     return clock() - started
 
 
-def _axpy(updates: Sequence[Parameters]) -> Callable[[], None]:
-    """Return torch's axpy of all `updates`, each as one piece of memory, which is the fastest way."""
-    pieces = [torch.cat([value.reshape(-1) for value in update.values()]) for update in updates]
-    target, coefficient = torch.zeros_like(pieces[0]), 1 / len(pieces)
+def _axpy(pieces: Sequence[torch.Tensor], target: torch.Tensor) -> Callable[[], None]:
+    """Return torch's axpy of all updates, each as one piece of memory, which is the fastest way."""
 
     def add() -> None:
         for piece in pieces:
-            target.add_(piece, alpha=coefficient)
+            target.add_(piece, alpha=1 / len(pieces))
 
     return add
 
 
-def _apply(name: str, updates: Sequence[Parameters]) -> Callable[[], None]:
-    model, coefficients = GlobalModel(model_like(name), version=0), [1 / len(updates)] * len(updates)
+def _apply(updates: Sequence[Parameters], parameters: Parameters) -> Callable[[], None]:
+    model, coefficients = GlobalModel(parameters, version=0), [1 / len(updates)] * len(updates)
     loads = [lambda update=update: update for update in updates]
     norm = math.fsum(finite_norm(update) for update in updates) / len(updates)
     return lambda: model.apply(loads, coefficients, norm=norm)
+
+
+def _in_one_piece(parameters: Parameters) -> torch.Tensor:
+    return torch.cat([value.reshape(-1) for value in parameters.values()])
+
+
+def _views(piece: torch.Tensor, like: Parameters) -> Parameters:
+    """Return `piece` as tensors with the names and shapes of `like`, without copying."""
+    parts = piece.split([value.numel() for value in like.values()])
+    return {name: part.view(value.shape) for (name, value), part in zip(like.items(), parts, strict=True)}
 
 
 def make_replies(name: str, count: int) -> list[RecordDict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import warnings
@@ -67,10 +68,16 @@ def _scalar_bytes(value: object) -> int:
 
 def _encode_tensor(value: torch.Tensor) -> Array:
     array = value.detach().contiguous().numpy()
-    header = io.BytesIO()
-    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
-    data = b"".join((header.getvalue(), array.reshape(-1).view(np.uint8).data))
+    data = b"".join((_header(array.dtype.str, array.shape), array.reshape(-1).view(np.uint8).data))
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype=_NPY, data=data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _header(descr: str, shape: tuple[int, ...]) -> bytes:
+    """Return NumPy's header; making one takes longer than copying a small tensor, and shapes come again every round."""
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    return header.getvalue()
 
 
 def _decode_tensor(name: str, array: Array, *, copy: bool) -> torch.Tensor:

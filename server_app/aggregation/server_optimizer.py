@@ -154,10 +154,13 @@ def make_server_optimizer(settings: AggregationConfig) -> ServerOptimizer:
 def _add(
     target: Parameters, updates: Iterable[Parameters], coefficients: Sequence[float], *, factor: float = 1.0
 ) -> None:
-    """Add `factor` times the weighted sum of `updates` to `target` in place, one update after another."""
+    """Add `factor` times the weighted sum of `updates` to `target` in place, one update after another.
+
+    `_foreach_add_`, which torch's own optimizers use, gives the bits of a loop over `add_` in less time per tensor.
+    """
+    names, values = list(target), list(target.values())
     for update, coefficient in zip(updates, coefficients, strict=True):
-        for name, value in target.items():
-            value.add_(update[name], alpha=factor * coefficient)
+        torch._foreach_add_(values, [update[name] for name in names], alpha=factor * coefficient)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Parameters:
