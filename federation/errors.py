@@ -51,6 +51,14 @@ class BudgetExhaustedError(AegisError):
     """A release would exceed the cap; nothing was spent."""
 
 
+class GenerationError(AegisError):
+    """A generator is missing something, or cannot make the images it is asked for."""
+
+
+class CacheError(AegisError):
+    """A cache of synthetic images is damaged, foreign, incomplete or busy, or its volume cannot be written."""
+
+
 class RunFailedError(AegisError):
     """A run ended without the result it was started for."""
 

@@ -1,0 +1,105 @@
+"""What a cache says of itself: the images' shape and meaning, where they come from, how they were chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from aegis_cache.store.provenance import Provenance
+from federation.config.table import Table
+
+FORMAT = "aegis-cache-1"
+
+Scalar = str | int | float | bool
+
+
+class GeneratorIdentity(Table):
+    """Which generator made the images.
+
+    Attributes:
+        kind: "stable-diffusion", "diffusion", "gaussian" or "folder".
+        name: the model's or folder's name, for people.
+        digest: sha256 over everything the images depend on: weights, files, prompts.
+        settings: steps, guidance and the like.
+        provenance: of the generator alone.
+    """
+
+    kind: str
+    name: str
+    digest: str
+    settings: dict[str, Scalar] = Field(default_factory=dict)
+    provenance: Provenance
+
+
+class Purpose(Table):
+    """What the images are for: a cache made for anything else is refused.
+
+    Attributes:
+        hospital_id: whose cache it is.
+        data_set: the data set's name in the hospital's ledger, or of the simulated data set.
+        modality: what kind of images, which chooses prompts.
+        class_names: in the order of the labels.
+        channels: 1 or 3.
+        height: in pixels.
+        width: in pixels.
+        preprocessing: version of the alignment that was applied.
+    """
+
+    hospital_id: str
+    data_set: str
+    modality: str
+    class_names: tuple[str, ...] = Field(strict=False)
+    channels: int = Field(ge=1)
+    height: int = Field(ge=1)
+    width: int = Field(ge=1)
+    preprocessing: str
+
+
+class Shard(Table):
+    """One file of images.
+
+    Attributes:
+        name: its file name, which carries the start of its digest.
+        images: how many.
+        sha256: of the whole file.
+        batch: which batch of the build made it.
+        seed: of that batch.
+    """
+
+    name: str
+    images: int = Field(ge=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    batch: int = Field(ge=0)
+    seed: int = Field(ge=0)
+
+
+class Manifest(Table):
+    """Everything about a published cache.
+
+    Attributes:
+        format: of the files.
+        purpose: what the images are for.
+        generator: which generator made them.
+        provenance: of the cache: of the generator and of everything that chose among its images.
+        seed: of the build.
+        shards: the files, in order.
+        label_histogram: images per class.
+        acceptance: statistics of acceptance, as the build reports them.
+        created: UTC time, ISO 8601.
+    """
+
+    format: str = FORMAT
+    purpose: Purpose
+    generator: GeneratorIdentity
+    provenance: Provenance
+    seed: int
+    shards: tuple[Shard, ...] = Field(strict=False)
+    label_histogram: tuple[int, ...] = Field(strict=False)
+    acceptance: dict[str, Any] = Field(default_factory=dict)
+    created: str
+
+    @property
+    def images(self) -> int:
+        """The number of images."""
+        return sum(shard.images for shard in self.shards)
