@@ -114,9 +114,18 @@ class SiteTraining(Table):
 
 
 class SiteMasking(Table):
-    """Whether every update must be masked (an empirical defence, no differential privacy)."""
+    """Masking by synthetic images (an empirical defence, no differential privacy).
+
+    Attributes:
+        required: whether every update must be masked.
+        private_images: what building the synthetic images may do with training images: nothing; compare synthetic
+            images with them and take over proportions and brightness; or also train a generator on them.
+        permitted_fraction: share of the training images that may be used for it.
+    """
 
     required: bool = False
+    private_images: Literal["unused", "compare", "train"] = "unused"
+    permitted_fraction: float = Field(1.0, gt=0, le=1)
 
 
 class SiteEvaluation(Table):

@@ -13,12 +13,12 @@ from pathlib import Path
 Piece = bytes | memoryview
 
 
-def write_durably(path: Path, content: Piece | Iterable[Piece]) -> None:
+def write_durably(path: Path, content: Piece | Iterable[Piece], *, mode: int = 0o666) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash once this returns.
 
     The content goes to a temporary file in the same folder, is forced to the disk, and is then renamed over `path`;
     last, the folder is forced to the disk, because the new name lives there. A symbolic link at `path` is replaced,
-    not followed. The file gets the permissions that the process's umask gives to any new file.
+    not followed. The file has the permissions `mode` from its first byte on, less what the process's umask takes.
 
     Guarantee: at every moment `path` holds its whole old content or its whole new one, on a POSIX file system with
         atomic rename. The temporary file is removed when a step fails.
@@ -28,12 +28,14 @@ def write_durably(path: Path, content: Piece | Iterable[Piece]) -> None:
     Args:
         path: file to write; its folder must exist.
         content: the whole new content, or its pieces in order: large ones are written from where they lie.
+        mode: permissions of the file; 0o600 keeps others from reading it.
 
     Raises:
         OSError: the folder is missing, `path` is a folder, or the disk refused; before the rename `path` is unchanged.
     """
     temporary = path.parent / f".write-{secrets.token_hex(8)}.tmp"
-    with temporary.open("xb") as file:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
         try:
             file.writelines([content] if isinstance(content, Piece) else content)
             file.flush()
@@ -41,10 +43,15 @@ def write_durably(path: Path, content: Piece | Iterable[Piece]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names in `folder` to the disk: once this returns, what was made, renamed or deleted there stays so.
+
+    Raises:
+        OSError: the folder is missing, or the disk refused.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

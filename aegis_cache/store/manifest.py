@@ -55,6 +55,11 @@ class Purpose(Table):
     width: int = Field(ge=1)
     preprocessing: str
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one image."""
+        return self.channels, self.height, self.width
+
 
 class Shard(Table):
     """One file of images.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,12 +128,41 @@ def test_symbolic_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
     assert target.read_bytes() == b"keep me"
 
 
-@pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o644), (0o077, 0o600)])
-def test_permissions_follow_the_umask(mask: int, expected: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mask", "options", "expected"),
+    [(0o022, {}, 0o644), (0o077, {}, 0o600), (0o022, {"mode": 0o600}, 0o600), (0o022, {"mode": 0o660}, 0o640)],
+)
+def test_permissions_are_the_mode_less_the_umask(
+    mask: int, options: dict[str, int], expected: int, tmp_path: Path
+) -> None:
     previous = os.umask(mask)
     try:
-        write_durably(tmp_path / "report.html", b"new")
+        write_durably(tmp_path / "report.html", b"new", **options)
     finally:
         os.umask(previous)
 
     assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == expected
+
+
+def test_private_file_is_private_before_it_has_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.bin"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    modes: list[int] = []
+    real_sync = os.fsync
+
+    def watched_sync(descriptor: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        real_sync(descriptor)
+
+    def pieces() -> Iterator[Piece]:
+        (temporary,) = tmp_path.glob(".write-*")
+        modes.append(stat.S_IMODE(temporary.stat().st_mode))
+        yield b"new"
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+
+    write_durably(path, pieces(), mode=0o600)
+
+    assert modes[:2] == [0o600, 0o600]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

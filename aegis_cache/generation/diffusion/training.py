@@ -32,7 +32,8 @@ class TrainingPlan:
     """How the network is trained.
 
     Attributes:
-        minutes: wall-clock budget over all starts; the learning rate falls to zero along it.
+        minutes: budget over all starts, in processor time of the training thread, which is time on the clock where
+            nothing else runs; the learning rate falls to zero along it.
         steps: end after this many steps, and let the learning rate fall along them; 0 leaves it to `minutes`.
         batch_size: images per step.
         learning_rate: largest one, after the warm-up.
@@ -79,7 +80,15 @@ class DiffusionTraining:
         average: moving average of its weights, which is what samples are drawn from.
     """
 
-    def __init__(self, images: ImageSet, classes: int, plan: TrainingPlan, *, checkpoint: Path | None = None) -> None:
+    def __init__(
+        self,
+        images: ImageSet,
+        classes: int,
+        plan: TrainingPlan,
+        *,
+        checkpoint: Path | None = None,
+        initial: DenoisingNetwork | None = None,
+    ) -> None:
         """Prepare, from `checkpoint` if that file exists.
 
         Args:
@@ -87,9 +96,10 @@ class DiffusionTraining:
             classes: number of classes.
             plan: how.
             checkpoint: file that keeps the state; its folder must exist. None keeps nothing.
+            initial: weights to begin with, for images of the same shape and classes; drawn if none are given.
 
         Raises:
-            DataError: there are no images, or they have several labels.
+            DataError: there are no images, they have several labels, or `initial` is for others.
         """
         if len(images) == 0 or images.labels.ndim != 1:
             raise DataError(f"Expected images with one label each to train a generator, found {images.labels.shape}.")
@@ -101,6 +111,10 @@ class DiffusionTraining:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive_seed(plan.seed, "generator", "initialization"))
             self.network = DenoisingNetwork(shape)
+        if initial is not None:
+            if initial.shape != shape:
+                raise DataError(f"Expected weights for {shape} to begin with, found some for {initial.shape}.")
+            self.network.load_state_dict(initial.state_dict())
         self.network.to(memory_format=torch.channels_last)
         self.average = copy.deepcopy(self.network).requires_grad_(requires_grad=False).eval()
         self._optimizer = torch.optim.AdamW(self.network.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99))
@@ -112,12 +126,12 @@ class DiffusionTraining:
     def run(self, show: Callable[[TrainingProgress], None] = lambda _: None) -> TrainingProgress:
         """Train until the budget is used, saving every minute, and return where that left it."""
         self.network.train()
-        saved_at = started = time.monotonic()
+        saved_at, started = time.monotonic(), time.thread_time()
         spent_before = self._spent_s
         for chosen in self._batches():
             self._take_step(chosen)
             now = time.monotonic()
-            self._spent_s = spent_before + now - started
+            self._spent_s = spent_before + time.thread_time() - started
             show(self.progress())
             if self.progress().done >= 1:
                 break
@@ -194,7 +208,7 @@ class DiffusionTraining:
         }
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        write_durably(self._checkpoint, buffer.getvalue())
+        write_durably(self._checkpoint, buffer.getvalue(), mode=0o600)
 
     def _load(self, path: Path) -> None:
         state: dict[str, Any] = torch.load(path, weights_only=True)

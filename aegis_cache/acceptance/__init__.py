@@ -1,0 +1,1 @@
+"""Which generated images may enter a cache: close enough to private ones, and spread as they are."""

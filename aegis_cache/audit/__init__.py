@@ -1,0 +1,1 @@
+"""Whether synthetic images repeat the hospital's own: copies, closeness, membership. Read next: `memorization`."""

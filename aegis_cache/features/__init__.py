@@ -1,0 +1,1 @@
+"""Frozen feature extractors: what images are compared in. Read next: `extractor`."""
