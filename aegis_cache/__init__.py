@@ -1,4 +1,4 @@
 """The synthetic image cache of Aegis masking: generation, acceptance and audit offline, a read-only store for training.
 
-No code yet. `store` (the read side, no diffusers) will be imported by `client_app`; the offline side by `deploy` only.
+Read next: `aegis_cache.build`, the way from a generator to a published cache; `client_app` sees `aegis_cache.store` only.
 """

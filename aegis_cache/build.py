@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from aegis_cache.acceptance.brightness import BrightnessTargets
 from aegis_cache.acceptance.budget import Budget
-from aegis_cache.acceptance.coverage import ks_allowance, measure_coverage
+from aegis_cache.acceptance.coverage import ks_allowance, measure_coverage, robust_overlap
 from aegis_cache.audit.duplicates import DuplicateFinder
 from aegis_cache.build_statistics import require_coverage, summarize_acceptance
 from aegis_cache.generation.generator import Generator
+from aegis_cache.quotas import share_out, take_missing
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import Manifest, Purpose
 from aegis_cache.store.provenance import Provenance, Source, combine
@@ -198,7 +199,7 @@ class Builder:
         if self._finder is not None:
             fresh &= ~self._finder.find(images).found
         within, distances = self._judge(images, labels)
-        chosen = _first_of_each(labels, fresh & within, missing)
+        chosen = take_missing(labels, fresh & within, missing)
         build.append(
             number,
             seed,
@@ -248,9 +249,10 @@ class Builder:
         lacking = ", ".join(f"{names[label]!r} {missing[label]}" for label in np.flatnonzero(missing))
         raise GenerationError(
             f"Expected {self._settings.images} accepted images after at most {allowed} candidates, still missing after "
-            f"{candidates}: {lacking}. Nothing was published; accepted images are kept: allow more --attempts with "
-            "--resume, or start with --fresh and a generator that fits better (where the policy allows it, one adapted "
-            "to the permitted images), a higher --pass-rate, or --filter none."
+            f"{candidates}: {lacking} ({sum(sum(notes['rejected']) for notes in tallies)} were rejected, "
+            f"{sum(sum(notes['copies']) for notes in tallies)} were copies). Nothing was published; accepted images "
+            "are kept: allow more --attempts with --resume, or start with --fresh and a generator that fits better "
+            "(where the policy allows it, one adapted to the permitted images), a higher --pass-rate, or --filter none."
         )
 
     def _summarize(self, build: CacheBuild) -> dict[str, Any]:
@@ -263,6 +265,7 @@ class Builder:
         limits = self._settings
         require_coverage(
             coverage,
+            overlap=robust_overlap(build.images(), self._private.images),
             largest_ks=limits.largest_ks + ks_allowance(int(accepted.sum()), len(self._private)),
             least_overlap=limits.least_overlap,
         )
@@ -272,24 +275,6 @@ class Builder:
         accepted, wanted = int(build.accepted_histogram.sum()), self._settings.images
         expected = candidates / max(accepted, 1) * (wanted - accepted)
         return BuildProgress(accepted=accepted, wanted=wanted, candidates=candidates, remaining_s=pace_s * expected)
-
-
-def share_out(total: int, proportions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return `total` in whole parts after `proportions`, not all zero: largest remainders first, ties to the first."""
-    exact = total * proportions / proportions.sum()
-    parts: NDArray[np.int64] = np.floor(exact).astype(np.int64)
-    order = np.argsort(-(exact - parts), kind="stable")
-    parts[order[: total - int(parts.sum())]] += 1
-    return parts
-
-
-def _first_of_each(
-    labels: NDArray[np.int64], accepted: NDArray[np.bool_], missing: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the indices of accepted images, of each class as many as are missing, in order."""
-    chosen = [np.flatnonzero(accepted & (labels == label))[: missing[label]] for label in range(len(missing))]
-    indices: NDArray[np.int64] = np.sort(np.concatenate(chosen))
-    return indices
 
 
 def _digests_of(images: NDArray[np.uint8]) -> list[str]:

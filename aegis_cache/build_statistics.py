@@ -49,13 +49,14 @@ def summarize_acceptance(
     return found
 
 
-def require_coverage(coverage: Coverage, *, largest_ks: float, least_overlap: float) -> None:
+def require_coverage(coverage: Coverage, *, overlap: float, largest_ks: float, least_overlap: float) -> None:
     """Check that accepted images are spread as real ones are.
 
     Args:
         coverage: of the accepted images.
+        overlap: their `robust_overlap`.
         largest_ks: that brightness and projections may differ by.
-        least_overlap: of brightness bins, relative to resampled real images.
+        least_overlap: smallest `overlap`.
 
     Raises:
         GenerationError: they are not; the message says where.
@@ -65,11 +66,11 @@ def require_coverage(coverage: Coverage, *, largest_ks: float, least_overlap: fl
         findings.append(f"brightness differs by {coverage.brightness_ks:.3f} > {largest_ks:.3f} (KS)")
     if coverage.projection_ks > largest_ks:
         findings.append(f"a random projection differs by {coverage.projection_ks:.3f} > {largest_ks:.3f} (KS)")
-    if coverage.occupancy_overlap < least_overlap:
-        findings.append(f"bin overlap relative to real is {coverage.occupancy_overlap:.2f} < {least_overlap:.2f}")
+    if overlap < least_overlap:
+        findings.append(f"brightness bins overlap {overlap:.2f} < {least_overlap:.2f} of what real images would")
     if findings:
         raise GenerationError(
-            f"The accepted images do not cover what real ones do: {'; '.join(findings)}. An attacker recovers more where "
-            "they are missing. Nothing was published; accepted images are kept: use --brightness aim or another "
+            f"The accepted images do not cover what real ones do: {'; '.join(findings)}. An attacker recovers more "
+            "where they are missing. Nothing was published; accepted images are kept: use --brightness aim or another "
             "generator with --fresh, or accept it with --largest-ks and --least-overlap and --resume."
         )

@@ -1,4 +1,4 @@
-"""A picture of real images beside synthetic ones, class by class; it holds patients' images and stays in the hospital."""
+"""A picture of real images beside synthetic ones, class by class; it shows patients and stays in the hospital."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from deploy.cache.command import cache
 from deploy.experiments.command import experiment
 from deploy.inspect_data import data
 from deploy.ledger import ledger
@@ -16,6 +17,7 @@ main.command("simulate")(simulate_command)
 main.command("report")(report_command)
 main.add_typer(experiment, name="experiment")
 main.add_typer(data, name="data")
+main.add_typer(cache, name="cache")
 main.add_typer(ledger, name="ledger")
 main.add_typer(policy, name="policy")
 

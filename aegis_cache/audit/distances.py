@@ -11,6 +11,7 @@ from torch import Tensor
 from federation.errors import DataError
 
 _BYTES = 128 * 2**20
+# At least one more than asked for, because an image itself may be among the candidates.
 _SPARE = 2
 _SAFETY = 8.0
 _UNIT = 2.0**-24
@@ -51,7 +52,7 @@ def find_nearest(queries: Tensor, references: Tensor, *, k: int = 1, exclude_sel
     near, far = (queries.double() - centre), (references.double() - centre)
     sizes = near.square().sum(dim=1), far.square().sum(dim=1)
     rough, lengths = (near.float(), far.float()), (sizes[0].float(), sizes[1].float())
-    count = min(len(references), k + _SPARE + exclude_self)
+    count = min(len(references), k + _SPARE)
     rows = max(1, _BYTES // (8 * max(len(references), 2 * count * references.shape[1])))
     indices, distances = [], []
     for start in range(0, len(queries), rows):
@@ -86,8 +87,6 @@ def _refine(
 ) -> tuple[Neighbours, Tensor]:
     """Return the best k of the `count` candidates by exact distance, and all of the candidates' indices."""
     k, count = sizes
-    if own is not None:
-        squared[torch.arange(len(squared)), own] = math.inf
     chosen = squared.topk(count, dim=1, largest=False).indices.sort(dim=1).values
     exact = (near[:, None, :] - far[chosen]).square().sum(dim=2).sqrt()
     if own is not None:

@@ -38,7 +38,8 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
-h1, h2, td, th, p, li { overflow-wrap: anywhere; }
+h1, h2, p, li { overflow-wrap: anywhere; }
+td, th { overflow-wrap: break-word; max-width: 16rem; }
 h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 1rem; }
 h2 { font-size: 1.2rem; margin: 2.5rem 0 0.6rem; }
 p, ul { max-width: 80ch; }

@@ -55,7 +55,10 @@ class Counts:
 
 
 def count_below(synthetic: Values, calibration: Values, measured: Values, *, quantile: float) -> Counts:
-    """Return how many values lie below the `quantile` of `calibration`, all of shape (N,) with at least one.
+    """Return how many values lie at or below the `quantile` of `calibration`, all of shape (N,) with at least one.
+
+    At it, because real data repeat themselves: where so many held-out images are copies that the quantile is 0, copies
+    among the synthetic images must count as well.
 
     Args:
         synthetic: of synthetic images.
@@ -65,9 +68,9 @@ def count_below(synthetic: Values, calibration: Values, measured: Values, *, qua
     """
     line = float(np.quantile(calibration, quantile))
     return Counts(
-        synthetic_hits=int((synthetic < line).sum()),
+        synthetic_hits=int((synthetic <= line).sum()),
         synthetic=len(synthetic),
-        held_out_hits=int((measured < line).sum()),
+        held_out_hits=int((measured <= line).sum()),
         held_out=len(measured),
     )
 

@@ -10,6 +10,7 @@ import typer
 
 from deploy.experiments.experiment import Experiment, data_folder, run_experiment
 from deploy.experiments.parts import (
+    CACHE_PARTS,
     FEDAVG_PARTS,
     LADDER_PARTS,
     PRIVACY_PARTS,
@@ -135,6 +136,30 @@ def server_command(
 ) -> None:
     """Measure the server itself: speed, memory, and how it stands kills. Run it in the source tree; it resumes."""
     _run_chapter("server", part, None, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("cache")
+def cache_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(CACHE_PARTS)}.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the MedMNIST files; else they are downloaded.")] = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure synthetic images: their worth, what gives them away, how a build stands kills. It resumes."""
+    from deploy.experiments.cache_experiment import cache_cells, cache_claims, write_cache_results
+
+    experiment = Experiment(
+        slug="04-cache",
+        parts=CACHE_PARTS,
+        cells=lambda parts, data_root, _: cache_cells(parts, data_root=data_root),
+        claims=cache_claims,
+        write=write_cache_results,
+    )
+    root = data_folder(data, "medmnist")
+    run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
 
 
 def _run_chapter(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm  # type: ignore[import-untyped]
+from scipy.stats import norm
 
 from client_app.policy import SitePolicy
 from client_app.protection import Protection, plan_protection

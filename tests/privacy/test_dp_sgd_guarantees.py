@@ -17,7 +17,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 from torch import Tensor, nn
 
 from client_app.dp_sgd import survey_gradient_norms

@@ -25,6 +25,13 @@ _CALIBRATED = f"{_ACCOUNTING}::test_calibrated_noise_makes_one_release_private"
 _ONE_RELEASE = f"{_ACCOUNTING}::test_one_gaussian_release_is_private_at_the_epsilon_and_delta_it_is_said_to_cost"
 
 COVERED = {
+    "aegis_cache.store.build.CacheBuild": (
+        "tests/aegis_cache/store/test_build.py"
+        "::test_build_stopped_at_any_access_to_the_disk_leaves_a_whole_cache_and_goes_on"
+    ),
+    "aegis_cache.store.cache.open_cache": (
+        "tests/aegis_cache/store/test_cache.py::test_any_changed_byte_of_any_file_is_refused_by_the_name_of_the_file"
+    ),
     "client_app.boundary.guarded": f"{_ANSWERS}::test_reply_to_a_failed_task_is_a_code_and_its_fixed_sentence",
     "client_app.dp_sgd.norm_survey.survey_gradient_norms": (
         f"{_DP_SGD}::test_one_image_more_adds_one_to_one_bin_of_the_norm_survey"

@@ -129,16 +129,16 @@ class DiffusionTraining:
         saved_at, started = time.monotonic(), time.thread_time()
         spent_before = self._spent_s
         for chosen in self._batches():
+            if self.progress().done >= 1:
+                break
             self._take_step(chosen)
             now = time.monotonic()
             self._spent_s = spent_before + time.thread_time() - started
             show(self.progress())
-            if self.progress().done >= 1:
-                break
             if now - saved_at >= _SAVE_EVERY_S:
-                self._save()
+                self.save()
                 saved_at = now
-        self._save()
+        self.save()
         return self.progress()
 
     def progress(self) -> TrainingProgress:
@@ -195,7 +195,12 @@ class DiffusionTraining:
     def _stream(self, *path: str | int) -> torch.Generator:
         return torch.Generator().manual_seed(derive_seed(self._plan.seed, "generator", *path))
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the state to the checkpoint, if there is one to be kept.
+
+        Raises:
+            OSError: the volume refused.
+        """
         if self._checkpoint is None:
             return
         state = {

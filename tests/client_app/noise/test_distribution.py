@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 
 from client_app.noise.box_muller import BoxMullerBlock
 from client_app.noise.cryptographic import CryptographicNoise

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 
 from federation.config import DataConfig
 from federation.datasets import Dataset, DatasetInfo, ImageSet, Task

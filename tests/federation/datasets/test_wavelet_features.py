@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import ndimage  # type: ignore[import-untyped]
+from scipy import ndimage
 
 from federation.config import DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet, Task

@@ -1,0 +1,1 @@
+"""`aegis cache`: synthetic images for masking, built, checked and audited inside the hospital."""

@@ -1,0 +1,121 @@
+"""From what a person asks for to a build: purpose, filter, settings, and what to say before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aegis_cache.acceptance.budget import Budget
+from aegis_cache.acceptance.coverage import BINS, expected_protection
+from aegis_cache.build import Builder
+from aegis_cache.features.efficientnet_lite0 import EfficientNetLite0Features
+from aegis_cache.features.extractor import FeatureExtractor
+from aegis_cache.features.pixels import PixelFeatures
+from aegis_cache.features.task_model import load_task_features, train_task_features
+from aegis_cache.generation.generator import Generator
+from aegis_cache.store.manifest import Purpose
+from deploy.cache.permitted import PermittedImages
+from deploy.cache.request import BuildRequest
+from federation.config import ModelConfig
+from federation.preprocessing import PREPROCESSING
+
+_ENOUGH_PROTECTION = 0.8
+_FEATURE_EPOCHS = 3
+
+
+def describe_purpose(permitted: PermittedImages, modality: str) -> Purpose:
+    """Return what a cache for the permitted images is for."""
+    info = permitted.info
+    return Purpose(
+        hospital_id=permitted.hospital_id,
+        data_set=permitted.data_set,
+        modality=modality,
+        class_names=info.class_names,
+        channels=info.channels,
+        height=info.height,
+        width=info.width,
+        preprocessing=PREPROCESSING,
+    )
+
+
+def make_builder(generator: Generator, permitted: PermittedImages, request: BuildRequest) -> Builder:
+    """Return the build of images of `generator`.
+
+    Raises:
+        ConfigurationError: the policy does not allow what the request needs.
+        GenerationError: a class has too few images to calibrate the filter on, or features cannot be loaded.
+    """
+    if request.uses_images:
+        permitted.require("for a filter, labels 'as-train' or aimed brightness")
+    looked_at = request.uses_images or generator.identity.provenance.is_private
+    return Builder(
+        generator,
+        describe_purpose(permitted, request.modality),
+        request.settings,
+        private=permitted.train if looked_at else None,
+        budget=make_budget(permitted, request),
+    )
+
+
+def make_extractor(features: str, permitted: PermittedImages) -> FeatureExtractor:
+    """Return the frozen extractor that `features` names, as in `BuildRequest`.
+
+    Raises:
+        ConfigurationError: images may not be used to train one.
+        GenerationError: a file is missing or holds something else.
+    """
+    if features == "pixels":
+        return PixelFeatures()
+    if features == "task":
+        train, _ = permitted.require("to train the features of a filter")
+        return train_task_features(train, permitted.info, epochs=_FEATURE_EPOCHS, seed=0)
+    path = Path(features)
+    if path.suffix == ".safetensors":
+        return load_task_features(path, ModelConfig(), permitted.info)
+    return EfficientNetLite0Features(path)
+
+
+def warn_of_few_images(images: int, say: Callable[[str], None]) -> None:
+    """Say what so many images can protect at most, if that is little."""
+    share = expected_protection(images)
+    if share < _ENOUGH_PROTECTION:
+        say(
+            f"{images} synthetic images, even perfect ones, would share a bin with {share:.0%} of the real images at a "
+            f"server that plants a layer of {BINS} bins; 2048 would with {expected_protection(2048):.0%}."
+        )
+
+
+def describe_build(builder: Builder, request: BuildRequest, permitted: PermittedImages) -> dict[str, Any]:
+    """Return what a build would do, without doing it."""
+    info = permitted.info
+    plan = builder.plan()
+    return {
+        "images": request.images,
+        "bytes": request.images * (info.channels * info.height * info.width + 8),
+        "per-class": dict(zip(info.class_names, builder.wanted.tolist(), strict=True)),
+        "largest-number-of-candidates": int(request.attempts * request.images),
+        "expected-protection": expected_protection(request.images),
+        "provenance": builder.provenance().model_dump(mode="json", by_alias=True),
+        "plan": plan.model_dump(mode="json", by_alias=True),
+    }
+
+
+def make_budget(permitted: PermittedImages, request: BuildRequest) -> Budget | None:
+    """Return the budget by which `request` wants images accepted; None for no filter.
+
+    Raises:
+        ConfigurationError: the policy does not let images be compared.
+        GenerationError: a class has too few images to calibrate on, or features cannot be loaded.
+    """
+    if request.pairing == "none":
+        return None
+    train, held_out = permitted.require("to compare candidates with")
+    return Budget(
+        train,
+        held_out,
+        permitted.info.classes,
+        make_extractor(request.features, permitted),
+        pairing=request.pairing,
+        pass_rate=request.pass_rate,
+    )

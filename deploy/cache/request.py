@@ -1,0 +1,134 @@
+"""What a person asks `aegis cache build` for, checked as a whole before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aegis_cache.build import BuildSettings
+from federation.errors import ConfigurationError
+
+GeneratorKind = Literal["diffusion", "stable-diffusion", "gaussian", "folder"]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the request that the command line's `options` make; others are passed over.
+
+        Raises:
+            ConfigurationError: naming every option that is wrong.
+        """
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            lines = [
+                f"--{'-'.join(str(part) for part in item['loc']).replace('_', '-')}: {item['msg']}"
+                for item in error.errors()
+            ]
+            raise ConfigurationError("\n".join(lines)) from None
+
+
+class Place(_Request):
+    """Which cache, of whom, and what is to be done with it.
+
+    Attributes:
+        folder: of the cache.
+        policy: the hospital's site policy; None for a simulated hospital.
+        assign: configuration of a simulated hospital.
+        app: folder of the Flower app, for a simulated hospital.
+        hospital: number of the simulated hospital.
+        hospitals: number of simulated hospitals.
+        resume: whether an unfinished build goes on.
+        fresh: whether an unfinished build is thrown away.
+        dry_run: whether a build is only described.
+        sheet: where to draw real images beside synthetic ones; None nowhere.
+        as_json: whether to print JSON and nothing else.
+    """
+
+    folder: Path
+    policy: Path | None = None
+    assign: list[str] | None = None
+    app: Path = Path()
+    hospital: int = 0
+    hospitals: int = 1
+    resume: bool = False
+    fresh: bool = False
+    dry_run: bool = False
+    sheet: Path | None = None
+    as_json: bool = False
+
+
+class BuildRequest(_Request):
+    """Every option of a build but where it goes and whom it is for.
+
+    Attributes:
+        generator: which kind makes the images.
+        weights: of a trained one; None trains or fits one where that is possible.
+        weights_are_public: whether no private image had a part in `weights`.
+        adapt: whether `weights` are trained on before they are used.
+        train_minutes: budget for training.
+        steps: that diffusion visits; 0 leaves it to the generator.
+        prompts: modality or template file of stable-diffusion.
+        scheduler: of stable-diffusion, by its name in diffusers; "" leaves it to the pipeline.
+        draw_at_once: images that stable-diffusion makes at a time; 0 leaves it to the generator.
+        modality: what kind of images these are, for the record.
+        images: M, how many the cache is to hold.
+        labels: their proportions.
+        brightness: whether brightness is aimed at the private distribution.
+        pairing: how candidates are compared with private images; "none" accepts all.
+        features: what they are compared in: "pixels", "task" (a small network trained on the permitted images), a run's
+            `model.safetensors`, or the weights of EfficientNet-Lite0.
+        pass_rate: share of held-out real images that would pass.
+        attempts: candidates per wanted image at most.
+        largest_ks: of brightness and projections, beyond what chance explains.
+        least_overlap: of brightness bins, relative to resampled real images.
+        batch_size: candidates at a time.
+        seed: decides every image.
+    """
+
+    generator: GeneratorKind = "diffusion"
+    weights: Path | None = None
+    weights_are_public: bool = False
+    adapt: bool = False
+    train_minutes: float = Field(27.0, gt=0)
+    steps: int = Field(0, ge=0)
+    prompts: str = "generic"
+    scheduler: str = ""
+    draw_at_once: int = Field(0, ge=0)
+    modality: str = "generic"
+    images: int = Field(2048, ge=1)
+    labels: Literal["as-train", "balanced"] = "as-train"
+    brightness: Literal["as-generated", "aim"] = "as-generated"
+    pairing: Literal["none", "nearest", "optimal"] = "nearest"
+    features: str = "task"
+    pass_rate: float = Field(0.95, gt=0, le=1)
+    attempts: float = Field(4.0, ge=1)
+    largest_ks: float = Field(0.08, ge=0)
+    least_overlap: float = Field(0.85, ge=0)
+    batch_size: int = Field(256, ge=1)
+    seed: int = 0
+
+    @property
+    def settings(self) -> BuildSettings:
+        """What decides the images beside generator and private images."""
+        return BuildSettings(
+            images=self.images,
+            labels=self.labels,
+            aim_brightness=self.brightness == "aim",
+            batch_size=self.batch_size,
+            attempts=self.attempts,
+            largest_ks=self.largest_ks,
+            least_overlap=self.least_overlap,
+            seed=self.seed,
+        )
+
+    @property
+    def uses_images(self) -> bool:
+        """Whether private images are looked at beside training a generator."""
+        return self.pairing != "none" or self.labels == "as-train" or self.brightness == "aim"

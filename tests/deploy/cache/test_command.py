@@ -1,0 +1,242 @@
+"""`aegis cache`: what a hospital's IT types, what it sees, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from aegis_cache.store.cache import open_cache
+from deploy.cli import main
+
+PHANTOM = ["--set", "data.name=phantom", "--set", "data.phantom-examples=600", "--set", "data.phantom-classes=2"]
+QUICK = ["--generator", "gaussian", "--filter", "none", "--images", "60", "--largest-ks", "1", "--least-overlap", "0"]
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    found = CliRunner().invoke(main, ["cache", *map(str, arguments)])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.exit_code, found.output
+
+
+def build(folder: Path, *arguments: object) -> tuple[int, str]:
+    return run("build", folder, *PHANTOM, *QUICK, *arguments)
+
+
+def write_policy(folder: Path, *, private_images: str = "train", fraction: float = 1.0) -> Path:
+    """A hospital of two classes of grey images, and its policy."""
+    stream = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    images = (70 + 90 * labels[:, None, None] + stream.normal(0, 20, size=(400, 8, 8))).clip(0, 255).astype(np.uint8)
+    np.savez(folder / "images.npz", images=images, labels=labels)
+    path = folder / "site.toml"
+    path.write_text(
+        f'hospital-id = "charite"\nstate-dir = "{folder}/state"\nkeys-dir = "{folder}/keys"\n'
+        f'[data]\nid = "chest-2026"\nname = "npz"\nroot = "{folder}/images.npz"\n'
+        f'[masking]\nprivate-images = "{private_images}"\npermitted-fraction = {fraction}\n'
+    )
+    return path
+
+
+def random_images(count: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, size=(count, 8, 8), dtype=np.uint8)
+
+
+def test_build_publishes_a_cache_that_verify_and_show_accept(tmp_path: Path) -> None:
+    code, output = build(tmp_path / "cache")
+
+    assert code == 0, output
+    assert "no differential privacy" in output
+    assert run("verify", tmp_path / "cache") == (0, f"{tmp_path / 'cache'}: sound, 60 images in 1 shards\n")
+    code, output = run("show", tmp_path / "cache", "--json")
+    assert code == 0
+    assert json.loads(output)["provenance"]["source"] == "private-adapted"
+
+
+def test_a_hospital_with_a_policy_gets_a_cache_in_its_own_name(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path)
+
+    code, output = run("build", tmp_path / "cache", "--policy", policy, *QUICK)
+
+    assert code == 0, output
+    purpose = open_cache(tmp_path / "cache").manifest.purpose
+    assert (purpose.hospital_id, purpose.data_set) == ("charite", "chest-2026")
+    assert run("verify", tmp_path / "cache", "--policy", policy)[0] == 0
+
+
+def test_verify_with_a_policy_refuses_the_cache_of_another_hospital(tmp_path: Path) -> None:
+    build(tmp_path / "cache")
+
+    code, output = run("verify", tmp_path / "cache", "--policy", write_policy(tmp_path))
+
+    assert code == 1
+    assert "hospital-id='charite', found 'hospital-000'" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("private_images", "arguments", "wanted"),
+    [
+        ("unused", ["--generator", "gaussian"], "masking.private-images = 'train'"),
+        ("compare", ["--generator", "gaussian"], "masking.private-images = 'train'"),
+        ("compare", ["--generator", "diffusion"], "masking.private-images = 'train'"),
+    ],
+)
+def test_a_policy_that_does_not_let_generators_learn_stops_the_build(
+    tmp_path: Path, private_images: str, arguments: list[str], wanted: str
+) -> None:
+    policy = write_policy(tmp_path, private_images=private_images)
+
+    code, output = run("build", tmp_path / "cache", "--policy", policy, *arguments)
+
+    assert code == 2
+    assert wanted in " ".join(output.split())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_policy_that_lets_no_image_be_used_allows_public_images_without_a_filter(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, private_images="unused")
+    np.savez(tmp_path / "stock.npz", images=random_images(80), labels=np.arange(80) % 2)
+    stock = ["--generator", "folder", "--weights", tmp_path / "stock.npz", "--weights-are-public", "--images", "40"]
+
+    refused, said = run("build", tmp_path / "cache", "--policy", policy, *stock)
+    code, output = run(
+        "build", tmp_path / "cache", "--policy", policy, *stock, "--filter", "none", "--labels", "balanced"
+    )
+
+    assert refused == 2
+    assert "--filter none --labels balanced" in " ".join(said.split())
+    assert code == 0, output
+    assert open_cache(tmp_path / "cache").manifest.provenance.source.value == "public"
+
+
+def test_weights_of_unknown_origin_count_as_private(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, private_images="unused")
+    np.savez(tmp_path / "stock.npz", images=random_images(40), labels=np.arange(40) % 2)
+    stock = ["--generator", "folder", "--weights", tmp_path / "stock.npz", "--images", "8"]
+
+    code, output = run(
+        "build", tmp_path / "cache", "--policy", policy, *stock, "--filter", "none", "--labels", "balanced"
+    )
+
+    assert code == 0, output
+    assert open_cache(tmp_path / "cache").manifest.provenance.source.value == "private-adapted"
+
+
+def test_only_the_permitted_fraction_of_the_training_images_is_used(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, fraction=0.5)
+
+    code, output = run("build", tmp_path / "cache", "--policy", policy, *QUICK, "--dry-run")
+
+    uses = json.loads(output[output.index("{") :])["provenance"]["uses"]
+    assert code == 0
+    counts = {int(word) for use in uses for word in use.split() if word.isdigit()}
+    assert len(counts) == 1
+    assert 120 < counts.pop() < 165
+
+
+def test_a_dry_run_says_what_would_be_built_and_writes_nothing(tmp_path: Path) -> None:
+    code, output = build(tmp_path / "cache", "--dry-run")
+
+    plan = json.loads(output[output.index("{") :])
+    assert code == 0
+    assert plan["images"] == 60
+    assert sum(plan["per-class"].values()) == 60
+    assert not (tmp_path / "cache").exists()
+
+
+def test_few_images_are_warned_about_with_what_they_can_protect(tmp_path: Path) -> None:
+    _, output = build(tmp_path / "cache")
+
+    assert "would share a bin with 6% of the real images" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--labels", "nonsense"], "--labels"),
+        (["--images", "0"], "--images"),
+        (["--generator", "gan"], "--generator"),
+        (["--pass-rate", "1.5"], "--pass-rate"),
+        (["--brightness", "nice"], "--brightness"),
+        (["--set", "data.nonsense=1"], "data.nonsense"),
+        (["--generator", "folder"], "--weights"),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_is_written(tmp_path: Path, arguments: list[str], named: str) -> None:
+    code, output = build(tmp_path / "cache", *arguments)
+
+    assert code == 2
+    assert named in output
+    assert not (tmp_path / "cache").exists()
+
+
+def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
+    code, output = build(tmp_path / "cache", "--labels", "nonsense", "--json")
+
+    assert code == 2
+    assert json.loads(output)["status"] == "refused"
+
+
+def test_poor_coverage_is_not_published_and_can_be_accepted_on_purpose(tmp_path: Path) -> None:
+    code, output = build(tmp_path / "cache", "--largest-ks", "0", "--least-overlap", "1.5")
+
+    assert code == 1
+    assert "do not cover what real ones do" in " ".join(output.split())
+    assert build(tmp_path / "cache")[0] == 1
+    assert build(tmp_path / "cache", "--resume")[0] == 0
+
+
+def test_an_unfinished_build_is_thrown_away_with_fresh(tmp_path: Path) -> None:
+    build(tmp_path / "cache", "--largest-ks", "0", "--least-overlap", "1.5")
+
+    assert build(tmp_path / "cache", "--fresh")[0] == 0
+
+
+def test_audit_writes_a_report_for_the_hospital_alone(tmp_path: Path) -> None:
+    build(tmp_path / "cache")
+
+    code, output = run("audit", tmp_path / "cache", *PHANTOM, "--features", "pixels", "--limit", "1")
+
+    assert code == 0, output
+    assert "copies of training images: 0" in output
+    report = tmp_path / "cache" / "audit.html"
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    assert "<img" in report.read_text()
+
+
+def test_the_sheet_is_a_picture_that_only_its_owner_may_read(tmp_path: Path) -> None:
+    build(tmp_path / "cache", "--sheet", tmp_path / "sheet.png")
+
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+    assert stat.S_IMODE((tmp_path / "sheet.png").stat().st_mode) == 0o600
+
+
+def test_a_filter_accepts_by_distance_and_says_so(tmp_path: Path) -> None:
+    code, output = run(
+        "build", tmp_path / "cache", "--policy", write_policy(tmp_path), *QUICK, "--filter", "nearest",
+        "--features", "pixels", "--json",
+    )  # fmt: skip
+
+    acceptance = json.loads(output[output.index("{") :])["acceptance"]
+    assert code == 0
+    assert "nearest pairs" in acceptance["filter"]
+    assert all("limit" in row for row in acceptance["per-class"].values())
+
+
+def test_a_diffusion_model_is_trained_once_and_used_again(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path)
+    options = ["--policy", policy, "--generator", "diffusion", "--train-minutes", "0.02", "--steps", "10"]
+    wide = ["--filter", "none", "--images", "8", "--largest-ks", "1", "--least-overlap", "0"]
+
+    first, said = run("build", tmp_path / "cache", *options, *wide)
+    weights = (tmp_path / "cache" / "generator" / "network.safetensors").read_bytes()
+    second, _ = run("build", tmp_path / "cache", *options, *wide, "--seed", "1")
+
+    assert (first, second) == (0, 0), said
+    assert (tmp_path / "cache" / "generator" / "network.safetensors").read_bytes() == weights
+    assert not (tmp_path / "cache" / "generator" / "training.pt").exists()
