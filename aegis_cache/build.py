@@ -7,7 +7,6 @@ goes on where it stood and ends with the same images.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +20,18 @@ from numpy.typing import NDArray
 
 from aegis_cache.acceptance.brightness import BrightnessTargets
 from aegis_cache.acceptance.budget import Budget
-from aegis_cache.acceptance.coverage import ks_allowance, measure_coverage, robust_overlap
-from aegis_cache.audit.duplicates import DuplicateFinder
+from aegis_cache.acceptance.coverage import (
+    FEWEST_TO_TEST,
+    expected_protection,
+    ks_allowance,
+    match_proportions,
+    measure_coverage,
+    robust_overlap,
+)
 from aegis_cache.build_statistics import require_coverage, summarize_acceptance
 from aegis_cache.generation.generator import Generator
 from aegis_cache.quotas import share_out, take_missing
+from aegis_cache.screening import Screen, digest_image_set, digest_images
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import Manifest, Purpose
 from aegis_cache.store.provenance import Provenance, Source, combine
@@ -97,6 +103,7 @@ class Builder:
         *,
         private: ImageSet | None = None,
         budget: Budget | None = None,
+        uses: Sequence[str] = (),
     ) -> None:
         """Prepare a build.
 
@@ -107,6 +114,7 @@ class Builder:
             private: permitted training images with one label each: copies of them are refused, and proportions and
                 brightness are theirs where the settings say so. None uses no private image.
             budget: accepts or rejects; None accepts all that are no copies.
+            uses: further ways in which private images have a part, a sentence each: of what `budget` is made.
 
         Raises:
             GenerationError: the settings need private images that are not there, or make no sense.
@@ -122,9 +130,10 @@ class Builder:
                 "of at least 1."
             )
         self._generator, self._purpose, self._settings = generator, purpose, settings
-        self._private, self._budget = private, budget
-        self._finder = None if private is None else DuplicateFinder(private.images, private.labels)
+        self._private, self._budget, self._uses = private, budget, tuple(uses)
+        self._screen = Screen(private, budget)
         self.wanted = share_out(settings.images, self._proportions())
+        self._require_references()
         self._targets = BrightnessTargets.of(private) if private is not None and settings.aim_brightness else None
 
     def plan(self) -> BuildPlan:
@@ -132,7 +141,7 @@ class Builder:
         chosen = {name: value for name, value in asdict(self._settings).items() if name not in _FREE}
         chosen["filter"] = self._budget.identity if self._budget else "none"
         if self._private is not None:
-            chosen["private-images"] = _digest(self._private)
+            chosen["private-images"] = digest_image_set(self._private)
         return BuildPlan(
             purpose=self._purpose, generator=self._generator.identity, seed=self._settings.seed, settings=chosen
         )
@@ -177,8 +186,20 @@ class Builder:
                 uses.append(f"brightness is that of {count} permitted training images")
             if self._budget:
                 uses.append(f"images were accepted by their distance to {count} permitted training images")
+            uses.append(f"the spread of {count} permitted training images decided about publication, and is reported")
+        uses += self._uses
         own = Provenance(source=Source.PRIVATE_FILTERED, uses=tuple(uses)) if uses else Provenance.public()
         return combine([self._generator.identity.provenance, own])
+
+    def _require_references(self) -> None:
+        """Check that every class that is wanted has private images to be compared with."""
+        limits = self._budget.limits if self._budget else range(len(self.wanted))
+        missing = [self._purpose.class_names[label] for label in np.flatnonzero(self.wanted) if label not in limits]
+        if missing:
+            raise GenerationError(
+                f"Expected permitted training images of every class that is wanted, found none of {missing}: use "
+                "--labels as-train, or --filter none."
+            )
 
     def _proportions(self) -> NDArray[np.float64]:
         classes = len(self._purpose.class_names)
@@ -190,28 +211,29 @@ class Builder:
         number = len(build.batches)
         seed = derive_seed(self._settings.seed, "cache", number)
         labels = self._draw_labels(missing, tallies)
-        images = self._draw_images(labels, seed, number)
+        images = self._draw_images(labels, seed)
         known = {digest for notes in tallies for digest in notes["digests"]}
-        digests, fresh = _digests_of(images), np.ones(len(images), dtype=bool)
-        for index, digest in enumerate(digests):
-            fresh[index] = digest not in known
-            known.add(digest)
-        if self._finder is not None:
-            fresh &= ~self._finder.find(images).found
-        within, distances = self._judge(images, labels)
+        within, distances = self._screen.judge(images, labels)
+        fresh = self._screen.find_fresh(images, known)
         chosen = take_missing(labels, fresh & within, missing)
+        kept = self._targets.aim(images[chosen], labels[chosen], batch=number) if self._targets else images[chosen]
+        still = self._screen.find_fresh(kept, known)
+        digests = [digest for digest, is_fresh in zip(digest_images(kept), still, strict=True) if is_fresh]
+        copies = np.bincount(labels[~fresh], minlength=len(missing)) + np.bincount(
+            labels[chosen[~still]], minlength=len(missing)
+        )
         build.append(
             number,
             seed,
-            images[chosen],
-            labels[chosen],
+            kept[still],
+            labels[chosen[still]],
             {
                 "candidates": len(labels),
                 "drawn": np.bincount(labels, minlength=len(missing)).tolist(),
-                "copies": np.bincount(labels[~fresh], minlength=len(missing)).tolist(),
+                "copies": copies.tolist(),
                 "rejected": np.bincount(labels[fresh & ~within], minlength=len(missing)).tolist(),
-                "distance": float(distances[chosen].sum()),
-                "digests": [digests[index] for index in chosen],
+                "distance": float(distances[chosen[still]].sum()),
+                "digests": digests,
             },
         )
 
@@ -224,21 +246,15 @@ class Builder:
         size = min(self._settings.batch_size, int(needed.sum()))
         return np.repeat(np.arange(len(missing)), share_out(size, needed))
 
-    def _draw_images(self, labels: NDArray[np.int64], seed: int, batch: int) -> NDArray[np.uint8]:
+    def _draw_images(self, labels: NDArray[np.int64], seed: int) -> NDArray[np.uint8]:
         drawn = self._generator.generate(torch.from_numpy(labels), 1, torch.Generator().manual_seed(seed))
         purpose = self._purpose
         if not bool(torch.isfinite(drawn).all()):
             raise GenerationError(f"The generator {self._generator.identity.name!r} made values that are not finite.")
-        aligned = align(drawn, channels=purpose.channels, height=purpose.height, width=purpose.width).numpy()
-        return self._targets.aim(aligned, labels, batch=batch) if self._targets else aligned
-
-    def _judge(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        if self._budget is None:
-            return np.ones(len(images), dtype=bool), np.zeros(len(images))
-        within, distances = self._budget.accept(ImageSet(images=images, labels=labels))
-        return within.numpy(), distances.numpy()
+        aligned: NDArray[np.uint8] = align(
+            drawn, channels=purpose.channels, height=purpose.height, width=purpose.width
+        ).numpy()
+        return aligned
 
     def _require_patience(self, tallies: Sequence[dict[str, Any]], missing: NDArray[np.int64]) -> None:
         candidates = sum(notes["candidates"] for notes in tallies)
@@ -259,29 +275,24 @@ class Builder:
         """Return the statistics of acceptance; refuse to go on where coverage is too poor."""
         tallies, accepted = [batch.notes for batch in build.batches], build.accepted_histogram
         found = summarize_acceptance(self._purpose.class_names, accepted, tallies, self._budget)
+        found["expected-protection"] = expected_protection(int(accepted.sum()))
+        found["copies-checked"] = self._private is not None
         if self._private is None:
             return found
-        coverage = measure_coverage(build.images(), self._private.images)
-        limits = self._settings
-        require_coverage(
-            coverage,
-            overlap=robust_overlap(build.images(), self._private.images),
-            largest_ks=limits.largest_ks + ks_allowance(int(accepted.sum()), len(self._private)),
-            least_overlap=limits.least_overlap,
-        )
-        return {**found, "coverage": coverage.as_dict()}
+        images, labels = build.images(), build.labels()
+        real = match_proportions(self._private, labels)
+        coverage = measure_coverage(images, real.images)
+        tested = min(len(images), len(real)) >= FEWEST_TO_TEST
+        if tested:
+            require_coverage(
+                coverage,
+                overlap=robust_overlap(images, real.images),
+                largest_ks=self._settings.largest_ks + ks_allowance(len(images), len(real)),
+                least_overlap=self._settings.least_overlap,
+            )
+        return {**found, "coverage": {**coverage.as_dict(), "tested": tested}}
 
     def _progress(self, build: CacheBuild, candidates: int, pace_s: float) -> BuildProgress:
         accepted, wanted = int(build.accepted_histogram.sum()), self._settings.images
         expected = candidates / max(accepted, 1) * (wanted - accepted)
         return BuildProgress(accepted=accepted, wanted=wanted, candidates=candidates, remaining_s=pace_s * expected)
-
-
-def _digests_of(images: NDArray[np.uint8]) -> list[str]:
-    return [hashlib.sha256(image.tobytes()).hexdigest()[:24] for image in images]
-
-
-def _digest(images: ImageSet) -> str:
-    found = hashlib.sha256(np.ascontiguousarray(images.images).tobytes())
-    found.update(np.ascontiguousarray(images.labels).tobytes())
-    return found.hexdigest()

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from aegis_cache.acceptance.coverage import brightness
 from federation.datasets.image_set import ImageSet
+from federation.randomness import numpy_stream
 
 _GOLDEN = (5**0.5 - 1) / 2
-_ROUNDS = 6
+_ROUNDS = 8
+_WHITE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +48,35 @@ class BrightnessTargets:
             labels: shape (N,).
             batch: number of the batch.
         """
-        aimed = images.copy()
+        aimed, stream = images.copy(), numpy_stream(batch, "brightness")
         values = brightness(images)
         for label in np.unique(labels):
             chosen = np.flatnonzero(labels == label)
             if int(label) not in self.by_class:
                 continue
             ranked = chosen[np.argsort(values[chosen], kind="stable")]
-            places = (np.arange(len(ranked)) + (batch * _GOLDEN) % 1) / len(ranked)
-            aimed[ranked] = _shift(images[ranked], np.quantile(self.by_class[int(label)], places))
+            places = (np.arange(len(ranked)) + (0.5 + batch * _GOLDEN) % 1) / len(ranked)
+            totals = np.rint(np.quantile(self.by_class[int(label)], places) * _WHITE * images[0].size).astype(np.int64)
+            for index, total in zip(ranked, totals, strict=True):
+                flat = images[index].reshape(-1).astype(np.int64)
+                _reach(flat, int(total), stream)
+                aimed[index] = flat.astype(np.uint8).reshape(images.shape[1:])
         return aimed
 
 
-def _shift(images: NDArray[np.uint8], targets: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return `images` with mean brightness `targets`: only grey levels that are neither black nor white move.
+def _reach(image: NDArray[np.int64], total: int, stream: np.random.Generator) -> None:
+    """Change `image`, flat, until its sum is `total`; pixels that are black or white stay so.
 
-    Clipping takes some of every shift back, so it is repeated a few times.
+    All others move by whole grey levels, and as many of them by one more as are missing: bins are narrower than a grey
+    level is wide, so the remainder decides which one is hit. Clipping takes some of a step back, so it is repeated.
     """
-    exact = images.astype(np.float64)
-    inner = (images > 0) & (images < 255)
-    shape = (-1,) + (1,) * (images.ndim - 1)
+    inner = np.flatnonzero((image > 0) & (image < _WHITE))
     for _ in range(_ROUNDS):
-        missing = targets * 255 - np.rint(exact).reshape(len(images), -1).mean(axis=1)
-        share = np.maximum(inner.reshape(len(images), -1).mean(axis=1), 1e-3)
-        exact = np.clip(exact + np.where(inner, (missing / share).reshape(shape), 0), 0, 255)
-    return np.rint(exact).astype(np.uint8)
+        missing = total - int(image.sum())
+        movable = inner[image[inner] < _WHITE] if missing > 0 else inner[image[inner] > 0]
+        if missing == 0 or len(movable) == 0:
+            return
+        whole, rest = divmod(abs(missing), len(movable))
+        steps = np.full(len(movable), whole)
+        steps[stream.permutation(len(movable))[:rest]] += 1
+        image[movable] = np.clip(image[movable] + (steps if missing > 0 else -steps), 0, _WHITE)

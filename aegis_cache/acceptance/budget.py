@@ -9,6 +9,7 @@ that a stated share of real images that the references do not contain would pass
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,24 +52,26 @@ class Budget:
         self,
         references: ImageSet,
         held_out: ImageSet,
-        classes: int,
+        class_names: Sequence[str],
         extractor: FeatureExtractor,
         *,
         pairing: Pairing = "nearest",
         pass_rate: float = 0.95,
     ) -> None:
-        """Calibrate H of each class as the `pass_rate` quantile of the held-out images' distances.
+        """Calibrate H of each class on the distances of its held-out images.
 
-        A class with fewer than eight held-out images is calibrated on distances between the references: every second
-        one is paired with the others.
+        H is the order statistic that a fresh image of the same distribution stays below with a probability of at least
+        `pass_rate` (split conformal prediction, arXiv 1905.03222, section 2), or the largest distance where so few
+        images cannot promise that. A class with fewer than eight held-out images is calibrated on distances between
+        the references: every second one is paired with the others.
 
         Args:
             references: private images that synthetic ones are compared with; one label each.
             held_out: real images that are not among them.
-            classes: number of classes.
+            class_names: in the order of the labels.
             extractor: frozen.
             pairing: how.
-            pass_rate: share of held-out images that pass, in (0, 1].
+            pass_rate: share of fresh real images that pass, in (0, 1].
 
         Raises:
             GenerationError: a class has too few images to calibrate on, or `pass_rate` is no share.
@@ -76,11 +79,11 @@ class Budget:
         if not 0 < pass_rate <= 1:
             raise GenerationError(f"Expected 0 < pass-rate={pass_rate} <= 1.")
         self._extractor, self._pairing, self._pass_rate = extractor, pairing, pass_rate
-        self.identity = f"{extractor.identity}, {pairing} pairs of one class, {pass_rate:g} of held-out images pass"
+        self.identity = f"{extractor.identity}, {pairing} pairs of one class, {pass_rate:g} of fresh real images pass"
         features, others = self.features(references), self.features(held_out)
         self._classes = {
-            label: self._calibrate(label, _of_class(features, references, label), _of_class(others, held_out, label))
-            for label in range(classes)
+            label: self._calibrate(name, _of_class(features, references, label), _of_class(others, held_out, label))
+            for label, name in enumerate(class_names)
             if np.any(references.labels == label)
         }
 
@@ -110,21 +113,21 @@ class Budget:
     def accept(self, candidates: ImageSet) -> tuple[Tensor, Tensor]:
         """Return which candidates lie within H of their class (bool), and their squared distances; shape (N,) each."""
         distances = self.distances(candidates)
-        limits = torch.tensor([self.limits.get(int(label), -math.inf) for label in candidates.labels])
-        return distances <= limits.double(), distances
+        found = [self.limits.get(int(label), -math.inf) for label in candidates.labels]
+        return distances <= torch.tensor(found, dtype=torch.float64), distances
 
-    def _calibrate(self, label: int, references: Tensor, held_out: Tensor) -> ClassBudget:
+    def _calibrate(self, name: str, references: Tensor, held_out: Tensor) -> ClassBudget:
         if len(held_out) < _FEWEST:
             held_out, references_used = references[::2], references[1::2]
         else:
             references_used = references
         if len(held_out) < _FEWEST or len(references_used) < 1:
             raise GenerationError(
-                f"Expected at least {2 * _FEWEST} permitted images of class {label} to calibrate the budget on, found "
+                f"Expected at least {2 * _FEWEST} permitted images of class {name!r} to calibrate the budget on, found "
                 f"{len(references)}: use --filter none for a data set this small."
             )
         distances = pair(held_out, references_used, self._pairing).sort().values
-        rank = min(len(distances) - 1, math.ceil(self._pass_rate * len(distances)) - 1)
+        rank = min(len(distances), math.ceil(self._pass_rate * (len(distances) + 1))) - 1
         return ClassBudget(references=references, limit=float(distances[rank]), held_out=float(distances.mean()))
 
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from federation.datasets.image_set import ImageSet
 from federation.randomness import numpy_stream
 
 BINS = 1024
 _PROJECTIONS = 8
 _ROBUST = 16
+FEWEST_TO_TEST = 100
+"""With fewer images of either kind, chance explains almost any difference: nothing can be said about coverage."""
 
 Values = NDArray[np.float64]
 
@@ -65,6 +68,21 @@ def measure_coverage(synthetic: NDArray[np.uint8], real: NDArray[np.uint8], *, b
         resampled_overlap=_resampled(real_counts / len(like), len(bright)),
         protected=float(real_counts[counts > 0].sum() / len(like)),
     )
+
+
+def match_proportions(real: ImageSet, labels: NDArray[np.int64], *, seed: int = 0) -> ImageSet:
+    """Return as many of `real` as have the class proportions of `labels`, drawn by `seed`.
+
+    Classes are not equally bright, so images in other proportions would differ from all real ones without any fault. A
+    class that `real` lacks is passed over.
+    """
+    wanted = np.bincount(labels)
+    held = np.bincount(real.labels, minlength=len(wanted))[: len(wanted)]
+    both = (wanted > 0) & (held > 0)
+    scale = (held[both] / wanted[both]).min()
+    order = numpy_stream(seed, "coverage", "proportions").permutation(len(real))
+    chosen = [order[real.labels[order] == label][: int(scale * wanted[label])] for label in np.flatnonzero(both)]
+    return real.take(np.sort(np.concatenate(chosen)))
 
 
 def robust_overlap(synthetic: NDArray[np.uint8], real: NDArray[np.uint8]) -> float:

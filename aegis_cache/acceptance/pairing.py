@@ -12,15 +12,16 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 Pairing = Literal["nearest", "optimal"]
+_GROUP = 64
 
 
 def pair(candidates: Tensor, references: Tensor, pairing: Pairing) -> Tensor:
     """Return the squared distance of each candidate to the reference that it is paired with.
 
     "nearest" pairs each with the nearest reference. "optimal" gives each a reference of its own so that the sum is
-    least (the Hungarian algorithm), which a generator that repeats one good image does not pass; with more candidates
-    than references, the rest is paired in further rounds. Both are deterministic; equal distances go to the lower
-    index.
+    least (the Hungarian algorithm), which a generator that repeats one good image does not pass. Distances of such
+    pairs grow with the number of candidates, so candidates are paired in groups of 64 (fewer where there are fewer
+    references), in their order. Both are deterministic; equal distances go to the lower index.
 
     Args:
         candidates: float32, shape (N, F).
@@ -33,7 +34,7 @@ def pair(candidates: Tensor, references: Tensor, pairing: Pairing) -> Tensor:
     if pairing == "nearest":
         parts = [_distances(part, references).min(dim=1).values for part in candidates.split(1024)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-    costs = [_assign(part, references) for part in candidates.split(len(references))]
+    costs = [_assign(part, references) for part in candidates.split(min(_GROUP, len(references)))]
     return torch.cat(costs) if costs else torch.zeros(0, dtype=torch.float64)
 
 

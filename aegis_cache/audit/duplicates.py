@@ -18,6 +18,7 @@ from federation.preprocessing import to_unit_interval
 
 FACTOR = 0.5
 GREY_LEVELS = 2
+_TYPICAL = 0.05
 
 Images = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -31,8 +32,9 @@ class Duplicates:
         exact: every pixel is equal, shape (N,).
         quantized: no pixel of the nearest training image differs by more than `GREY_LEVELS` of 255: the two are equal
             once both are rounded to coarser grey levels.
-        near: the distance to a training image is below `FACTOR` times the smallest one between two different training
-            images of that one's class.
+        near: the distance to a training image is below `FACTOR` times the distance at which the nearest five percent of
+            that one's class lie from their nearest neighbour. The smallest distance would not do: two views of one
+            patient would switch the test off.
         nearest: index of the nearest training image, int64.
     """
 
@@ -69,7 +71,7 @@ class DuplicateFinder:
         Args:
             train: uint8, shape (N, C, H, W), at least one.
             labels: class of each; None if all are of one.
-            factor: what share of the smallest distance between training images counts as near, in [0, 1].
+            factor: what share of that distance between training images counts as near, in [0, 1].
 
         Raises:
             DataError: there are no images, or they are not uint8 of that shape.
@@ -136,7 +138,8 @@ def _make_group(train: Images, indices: NDArray[np.int64], factor: float) -> _Gr
     pixels = _as_vectors(train[different])
     limit = 0.0
     if len(different) > 1:
-        limit = factor * float(find_nearest(pixels, pixels, exclude_self=True).distances.min())
+        apart = find_nearest(pixels, pixels, exclude_self=True).distances[:, 0].double()
+        limit = factor * float(apart.quantile(_TYPICAL))
     return _Group(different, pixels, limit)
 
 

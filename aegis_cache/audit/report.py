@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +14,7 @@ from aegis_cache.audit.membership import MembershipResult
 from aegis_cache.audit.memorization import GroupResult, MemorizationReport
 from aegis_cache.audit.page import LIMITS, render_page
 from federation.datasets.image_set import ImageSet
+from federation.durable import write_durably
 
 PAGE, NUMBERS = "audit.html", "audit.json"
 
@@ -74,8 +73,8 @@ def write_report(
     """
     page = render_page(title, memorization, membership, synthetic=synthetic, train=train)
     numbers = json.dumps(as_dict(memorization, membership), indent=2, allow_nan=False)
-    _write_private(folder / PAGE, page)
-    _write_private(folder / NUMBERS, numbers + "\n")
+    write_durably(folder / PAGE, page.encode(), mode=0o600)
+    write_durably(folder / NUMBERS, f"{numbers}\n".encode(), mode=0o600)
 
 
 def _group_as_dict(result: GroupResult) -> dict[str, Any]:
@@ -97,16 +96,3 @@ def _group_as_dict(result: GroupResult) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _write_private(path: Path, text: str) -> None:
-    temporary = path.parent / f".write-{secrets.token_hex(8)}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

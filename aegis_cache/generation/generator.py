@@ -29,7 +29,7 @@ class Generator(Protocol):
 
         Returns:
             float32 in [0, 1], shape (L * n, C, H, W): all `n` of the first entry, then of the second. The size is the
-            generator's own; `aegis_cache.alignment` brings it to the task's.
+            generator's own; `federation.preprocessing.align` brings it to the task's.
 
         Raises:
             GenerationError: a class is unknown to it, or it cannot make images here.

@@ -132,6 +132,10 @@ class CacheBuild:
         empty = np.empty((0, *self._plan.purpose.shape), dtype=np.uint8)
         return np.concatenate([empty, *(shard.images for shard in self._shards)])
 
+    def labels(self) -> NDArray[np.int64]:
+        """Return a copy of the labels of all accepted images, in order: int64, shape (N,)."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(shard.labels for shard in self._shards)])
+
     def append(
         self, batch: int, seed: int, images: NDArray[np.uint8], labels: NDArray[np.int64], notes: Mapping[str, Any]
     ) -> None:
@@ -183,6 +187,7 @@ class CacheBuild:
             generator=self._plan.generator,
             provenance=provenance,
             seed=self._plan.seed,
+            settings=self._plan.settings,
             shards=shards,
             label_histogram=tuple(self.accepted_histogram.tolist()),
             acceptance=dict(acceptance),

@@ -88,6 +88,7 @@ class Manifest(Table):
         generator: which generator made them.
         provenance: of the cache: of the generator and of everything that chose among its images.
         seed: of the build.
+        settings: of the build: everything else that decided which images were accepted.
         shards: the files, in order.
         label_histogram: images per class.
         acceptance: statistics of acceptance, as the build reports them.
@@ -99,6 +100,7 @@ class Manifest(Table):
     generator: GeneratorIdentity
     provenance: Provenance
     seed: int
+    settings: dict[str, Scalar] = Field(default_factory=dict)
     shards: tuple[Shard, ...] = Field(strict=False)
     label_histogram: tuple[int, ...] = Field(strict=False)
     acceptance: dict[str, Any] = Field(default_factory=dict)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aegis_cache.acceptance.budget import Budget
 from aegis_cache.acceptance.coverage import BINS, expected_protection
 from aegis_cache.build import Builder
@@ -14,6 +16,9 @@ from aegis_cache.features.extractor import FeatureExtractor
 from aegis_cache.features.pixels import PixelFeatures
 from aegis_cache.features.task_model import load_task_features, train_task_features
 from aegis_cache.generation.generator import Generator
+from aegis_cache.quotas import share_out
+from aegis_cache.screening import digest_image_set
+from aegis_cache.store.cache import Cache, open_cache, read_manifest
 from aegis_cache.store.manifest import Purpose
 from deploy.cache.permitted import PermittedImages
 from deploy.cache.request import BuildRequest
@@ -39,8 +44,26 @@ def describe_purpose(permitted: PermittedImages, modality: str) -> Purpose:
     )
 
 
+def open_own(folder: Path, permitted: PermittedImages) -> Cache:
+    """Return the cache in `folder`, which must be this hospital's and for this data set.
+
+    Raises:
+        CacheError: it is damaged, or for anything else.
+    """
+    modality = read_manifest(folder).purpose.modality
+    return open_cache(folder, expected=describe_purpose(permitted, modality))
+
+
+def made_for_these_images(opened: Cache, permitted: PermittedImages) -> bool:
+    """Return whether the permitted training images and labels are still those that the cache was made with."""
+    found = opened.manifest.settings.get("private-images")
+    return found is None or permitted.train is None or found == digest_image_set(permitted.train)
+
+
 def make_builder(generator: Generator, permitted: PermittedImages, request: BuildRequest) -> Builder:
     """Return the build of images of `generator`.
+
+    Training images that may be used are always compared with, so that no copy enters, unless the request says not to.
 
     Raises:
         ConfigurationError: the policy does not allow what the request needs.
@@ -48,13 +71,14 @@ def make_builder(generator: Generator, permitted: PermittedImages, request: Buil
     """
     if request.uses_images:
         permitted.require("for a filter, labels 'as-train' or aimed brightness")
-    looked_at = request.uses_images or generator.identity.provenance.is_private
+    looked_at = request.uses_images or not request.unchecked
     return Builder(
         generator,
         describe_purpose(permitted, request.modality),
         request.settings,
         private=permitted.train if looked_at else None,
         budget=make_budget(permitted, request),
+        uses=_uses_of_filter(permitted, request),
     )
 
 
@@ -86,19 +110,42 @@ def warn_of_few_images(images: int, say: Callable[[str], None]) -> None:
         )
 
 
-def describe_build(builder: Builder, request: BuildRequest, permitted: PermittedImages) -> dict[str, Any]:
-    """Return what a build would do, without doing it."""
+def describe_build(request: BuildRequest, permitted: PermittedImages) -> dict[str, Any]:
+    """Return what a build would do, without training, loading or writing anything.
+
+    Raises:
+        ConfigurationError: the policy does not allow what the request needs.
+    """
     info = permitted.info
-    plan = builder.plan()
+    proportions = np.ones(info.classes)
+    if request.labels == "as-train":
+        train, _ = permitted.require("for labels 'as-train'")
+        proportions = np.bincount(train.labels, minlength=info.classes).astype(np.float64)
+    made = str(request.weights) if request.weights else "trained, fitted or looked up here"
     return {
+        "purpose": describe_purpose(permitted, request.modality).model_dump(mode="json", by_alias=True),
+        "request": request.model_dump(mode="json"),
+        "generator": f"{request.generator}, {made}",
         "images": request.images,
         "bytes": request.images * (info.channels * info.height * info.width + 8),
-        "per-class": dict(zip(info.class_names, builder.wanted.tolist(), strict=True)),
+        "per-class": dict(zip(info.class_names, share_out(request.images, proportions).tolist(), strict=True)),
         "largest-number-of-candidates": int(request.attempts * request.images),
         "expected-protection": expected_protection(request.images),
-        "provenance": builder.provenance().model_dump(mode="json", by_alias=True),
-        "plan": plan.model_dump(mode="json", by_alias=True),
+        "permitted-training-images": 0 if permitted.train is None else len(permitted.train),
+        "may-train": permitted.may_train,
     }
+
+
+def _uses_of_filter(permitted: PermittedImages, request: BuildRequest) -> list[str]:
+    """Return how private images have a part in the filter itself, beside being compared with."""
+    if request.pairing == "none" or permitted.train is None or permitted.held_out is None:
+        return []
+    uses = [f"the budget was calibrated on {len(permitted.held_out)} permitted validation images"]
+    if request.features == "task":
+        uses.append(f"a network trained on {len(permitted.train)} permitted training images gave the features")
+    elif request.features.endswith(".safetensors"):
+        uses.append("a model whose training images are not known here gave the features")
+    return uses
 
 
 def make_budget(permitted: PermittedImages, request: BuildRequest) -> Budget | None:
@@ -114,7 +161,7 @@ def make_budget(permitted: PermittedImages, request: BuildRequest) -> Budget | N
     return Budget(
         train,
         held_out,
-        permitted.info.classes,
+        permitted.info.class_names,
         make_extractor(request.features, permitted),
         pairing=request.pairing,
         pass_rate=request.pass_rate,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -61,7 +62,7 @@ def describe_cache(opened: Cache, console: Console) -> None:
     table = Table("class", "images", "drawn", "copies refused", "rejected", box=box.SIMPLE)
     for name, count in zip(purpose.class_names, manifest.label_histogram, strict=True):
         row = per_class.get(name, {})
-        table.add_row(name, str(count), *(str(row.get(key, "-")) for key in ("drawn", "copies", "rejected")))
+        table.add_row(escape(name), str(count), *(str(row.get(key, "-")) for key in ("drawn", "copies", "rejected")))
     console.print(table)
     lines = [
         f"{len(opened)} images for {purpose.hospital_id}, {purpose.data_set} ({purpose.channels} x {purpose.height} x "

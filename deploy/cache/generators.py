@@ -22,6 +22,7 @@ def make_generator(
     permitted: PermittedImages,
     folder: Path,
     *,
+    fresh: bool,
     say: Callable[[str], None],
     show: Callable[[float, str], None],
 ) -> Generator:
@@ -31,6 +32,7 @@ def make_generator(
         request: which.
         permitted: what it may learn from.
         folder: of the cache; a generator that is trained here is kept below it.
+        fresh: whether a kept generator of other images or settings is replaced.
         say: told what a person should know.
         show: told how much of the training is done, from 0 to 1, and its state in words.
 
@@ -44,11 +46,11 @@ def make_generator(
     if request.generator == "gaussian":
         return _fit_gaussian(request, permitted)
     if request.generator == "stable-diffusion":
-        return _open_stable_diffusion(request, permitted, say)
+        return _open_stable_diffusion(request, permitted, provenance, say)
     with _diffusers_needed():
         from deploy.cache.training import load_or_train
 
-    return load_or_train(request, permitted, folder, provenance, show=show)
+    return load_or_train(request, permitted, folder, provenance, fresh=fresh, show=show)
 
 
 def _open_folder(request: BuildRequest, permitted: PermittedImages, provenance: Provenance) -> Generator:
@@ -66,13 +68,16 @@ def _fit_gaussian(request: BuildRequest, permitted: PermittedImages) -> Generato
     return GaussianGenerator.fit(images, permitted.info.class_names)
 
 
-def _open_stable_diffusion(request: BuildRequest, permitted: PermittedImages, say: Callable[[str], None]) -> Generator:
+def _open_stable_diffusion(
+    request: BuildRequest, permitted: PermittedImages, provenance: Provenance, say: Callable[[str], None]
+) -> Generator:
     from aegis_cache.generation.stable_diffusion.generator import DEFAULT_MODEL, StableDiffusionGenerator
     from aegis_cache.generation.stable_diffusion.pipeline import SamplingSettings
     from aegis_cache.generation.stable_diffusion.prompt_template import PromptTemplate
 
-    own = Path(request.prompts)
-    prompts = PromptTemplate.read(own) if own.suffix == ".toml" else PromptTemplate.of_modality(request.prompts)
+    wanted = request.prompts or request.modality
+    own = Path(wanted)
+    prompts = PromptTemplate.read(own) if own.suffix == ".toml" else PromptTemplate.of_modality(wanted)
     return StableDiffusionGenerator(
         permitted.info.class_names,
         prompts,
@@ -82,6 +87,7 @@ def _open_stable_diffusion(request: BuildRequest, permitted: PermittedImages, sa
             scheduler=request.scheduler,
             batch_size=request.draw_at_once or SamplingSettings().batch_size,
         ),
+        provenance=None if request.weights is None else provenance,
         say=say,
     )
 

@@ -21,9 +21,14 @@ Kind = Annotated[str, typer.Option(help="diffusion, stable-diffusion, gaussian o
 Weights = Annotated[Path | None, typer.Option(help="Trained generator or images; without: train or fit one.")]
 ArePublic = Annotated[bool, typer.Option("--weights-are-public", help="No private image had a part in --weights.")]
 Adapt = Annotated[bool, typer.Option("--adapt", help="Train --weights further on the permitted images.")]
+DpEpsilon = Annotated[float, typer.Option(help="Train by DP-SGD with this epsilon; 0: without differential privacy.")]
+Dp = Annotated[list[str] | None, typer.Option(help="steps, batch, clip-norm or delta of --dp-epsilon, as key=value.")]
 TrainMinutes = Annotated[float, typer.Option(help="Budget for training, in minutes of one core.")]
 Steps = Annotated[int, typer.Option(help="Steps of diffusion; 0: the generator's own.")]
-Prompts = Annotated[str, typer.Option(help="Modality with prompts, or a TOML file of your own.")]
+Unchecked = Annotated[
+    bool, typer.Option("--unchecked", help="Do not look for copies of training images, which would use these images.")
+]
+Prompts = Annotated[str, typer.Option(help="Modality with prompts, or a TOML file of your own; default: --modality.")]
 Scheduler = Annotated[str, typer.Option(help="Scheduler of stable-diffusion, by its name in diffusers.")]
 DrawAtOnce = Annotated[int, typer.Option(help="Images stable-diffusion makes at a time; 0: its own.")]
 Modality = Annotated[str, typer.Option(help="What kind of images these are, for the record.")]

@@ -120,7 +120,7 @@ def _permit(dataset: Dataset, *, hospital_id: str, data_set: str, use: str, frac
         data_set=data_set,
         info=dataset.info,
         train=None if use == "unused" else train,
-        held_out=None if use == "unused" else dataset.validation,
+        held_out=None if use == "unused" else _some(dataset.validation, fraction),
         may_train=use == "train",
     )
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from aegis_cache.build import BuildSettings
+from federation.config.table import Table
 from federation.errors import ConfigurationError
+
+_FEWEST_STEPS = 10
 
 GeneratorKind = Literal["diffusion", "stable-diffusion", "gaussian", "folder"]
 
@@ -63,6 +66,29 @@ class Place(_Request):
     sheet: Path | None = None
     as_json: bool = False
 
+    @field_validator("sheet")
+    @classmethod
+    def _lie_in_a_folder(cls, sheet: Path | None) -> Path | None:
+        if sheet is not None and not sheet.absolute().parent.is_dir():
+            raise ValueError(f"Expected a folder at {sheet.absolute().parent}, found none.")
+        return sheet
+
+
+class PrivateSettings(Table):
+    """How a generator is trained with differential privacy, beside its epsilon.
+
+    Attributes:
+        steps: of training.
+        batch: images, or patients, that a step expects.
+        clip_norm: C, of the gradient of one image or patient.
+        delta: of epsilon; 0 takes the site policy's largest, at a simulated hospital 1e-5.
+    """
+
+    steps: int = Field(600, ge=1, le=1_000_000, strict=False)
+    batch: int = Field(128, ge=1, strict=False)
+    clip_norm: float = Field(1.0, gt=0, le=1e6, strict=False)
+    delta: float = Field(0.0, ge=0, lt=1, strict=False)
+
 
 class BuildRequest(_Request):
     """Every option of a build but where it goes and whom it is for.
@@ -72,9 +98,12 @@ class BuildRequest(_Request):
         weights: of a trained one; None trains or fits one where that is possible.
         weights_are_public: whether no private image had a part in `weights`.
         adapt: whether `weights` are trained on before they are used.
-        train_minutes: budget for training.
+        dp_epsilon: with which a generator is trained by DP-SGD; 0 trains without differential privacy.
+        dp: more about that training, from key=value on the command line.
+        train_minutes: budget for training without differential privacy.
         steps: that diffusion visits; 0 leaves it to the generator.
-        prompts: modality or template file of stable-diffusion.
+        unchecked: whether copies of training images are not looked for, because that uses these images.
+        prompts: modality or template file of stable-diffusion; "" takes those of `modality`.
         scheduler: of stable-diffusion, by its name in diffusers; "" leaves it to the pipeline.
         draw_at_once: images that stable-diffusion makes at a time; 0 leaves it to the generator.
         modality: what kind of images these are, for the record.
@@ -96,9 +125,12 @@ class BuildRequest(_Request):
     weights: Path | None = None
     weights_are_public: bool = False
     adapt: bool = False
+    dp_epsilon: float = Field(0.0, ge=0, le=1e6, allow_inf_nan=False)
+    dp: PrivateSettings = Field(default_factory=PrivateSettings)
     train_minutes: float = Field(27.0, gt=0)
     steps: int = Field(0, ge=0)
-    prompts: str = "generic"
+    unchecked: bool = False
+    prompts: str = ""
     scheduler: str = ""
     draw_at_once: int = Field(0, ge=0)
     modality: str = "generic"
@@ -114,6 +146,33 @@ class BuildRequest(_Request):
     batch_size: int = Field(256, ge=1)
     seed: int = 0
 
+    @field_validator("dp", mode="before")
+    @classmethod
+    def _read_assignments(cls, given: object) -> object:
+        if not isinstance(given, list | tuple | None):
+            return given
+        pairs = [str(text).partition("=") for text in given or ()]
+        if wrong := [key for key, sign, _ in pairs if not sign]:
+            raise ValueError(f"Expected key=value, found {wrong}.")
+        return {key: value for key, _, value in pairs}
+
+    @field_validator("dp_epsilon")
+    @classmethod
+    def _be_about_training(cls, epsilon: float, info: ValidationInfo) -> float:
+        given = info.data
+        if epsilon and given.get("generator") != "diffusion":
+            raise ValueError("Expected --generator diffusion, the only one that is trained by DP-SGD.")
+        if epsilon and given.get("weights") is not None and not given.get("adapt"):
+            raise ValueError("Expected a training: with --weights also --adapt, or no --weights.")
+        return epsilon
+
+    @field_validator("steps")
+    @classmethod
+    def _be_enough(cls, steps: int) -> int:
+        if 0 < steps < _FEWEST_STEPS:
+            raise ValueError(f"Expected 0 or at least {_FEWEST_STEPS}.")
+        return steps
+
     @property
     def settings(self) -> BuildSettings:
         """What decides the images beside generator and private images."""
@@ -121,7 +180,8 @@ class BuildRequest(_Request):
             images=self.images,
             labels=self.labels,
             aim_brightness=self.brightness == "aim",
-            batch_size=self.batch_size,
+            # Of a stock of images each call draws without repetition, but calls know nothing of each other.
+            batch_size=max(self.batch_size, self.images) if self.generator == "folder" else self.batch_size,
             attempts=self.attempts,
             largest_ks=self.largest_ks,
             least_overlap=self.least_overlap,

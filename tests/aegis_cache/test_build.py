@@ -15,14 +15,14 @@ from aegis_cache.store.cache import open_cache
 from aegis_cache.store.manifest import Manifest
 from aegis_cache.store.provenance import Provenance, Source
 from federation.errors import CacheError, GenerationError
-from tests.aegis_cache.made_up_images import MadeUpGenerator, draw_real, make_purpose
+from tests.aegis_cache.made_up_images import CLASSES, MadeUpGenerator, draw_real, make_purpose
 
 REAL = draw_real(400, 1)
 HELD_OUT = draw_real(100, 2)
 
 
 def make_budget(pass_rate: float = 0.95) -> Budget:
-    return Budget(REAL, HELD_OUT, 2, PixelFeatures(), pass_rate=pass_rate)
+    return Budget(REAL, HELD_OUT, CLASSES, PixelFeatures(), pass_rate=pass_rate)
 
 
 def build(
@@ -190,7 +190,7 @@ def test_provenance_is_public_only_where_no_private_image_was_looked_at(tmp_path
 
     assert public.provenance == Provenance.public()
     assert filtered.provenance.source is Source.PRIVATE_FILTERED
-    assert len(filtered.provenance.uses) == 3
+    assert len(filtered.provenance.uses) == 4
     assert adapted.provenance.source is Source.PRIVATE_ADAPTED
     assert adapted.provenance.uses[0] == "it learned from them"
 

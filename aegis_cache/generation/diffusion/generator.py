@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,17 @@ from torch.nn import functional
 from aegis_cache.generation.diffusion.network import DenoisingNetwork, NetworkShape
 from aegis_cache.generation.diffusion.schedule import make_solver
 from aegis_cache.store.manifest import GeneratorIdentity
-from aegis_cache.store.provenance import Provenance
+from aegis_cache.store.provenance import Provenance, Source
 from federation.durable import write_durably
 from federation.errors import GenerationError
 
 DIFFUSION = "diffusion"
 STEPS = 30
 _WEIGHTS, _CARD = "network.safetensors", "generator.json"
+
+_UNSTATED = Provenance(
+    source=Source.PRIVATE_ADAPTED, uses=("the weights' origin was not stated, so private images count as used",)
+)
 
 Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -95,8 +99,24 @@ class DiffusionGenerator:
         return torch.randn(shape, generator=generator).contiguous(memory_format=torch.channels_last)
 
 
-def save_generator(network: DenoisingNetwork, folder: Path, *, name: str, provenance: Provenance) -> None:
+def save_generator(
+    network: DenoisingNetwork,
+    folder: Path,
+    *,
+    name: str,
+    provenance: Provenance,
+    identity: str = "",
+    class_names: Sequence[str] = (),
+) -> None:
     """Write `network` to `folder`, which is made, readable by its owner only: the weights know private images.
+
+    Args:
+        network: to be saved.
+        folder: where to.
+        name: for people.
+        provenance: of the weights.
+        identity: of the training, as `identify_training` makes it.
+        class_names: in the order of the labels.
 
     Raises:
         OSError: the volume refused.
@@ -107,6 +127,8 @@ def save_generator(network: DenoisingNetwork, folder: Path, *, name: str, proven
         "name": name,
         "shape": asdict(network.shape),
         "sha256": hashlib.sha256(weights).hexdigest(),
+        "identity": identity,
+        "class-names": list(class_names),
         "provenance": provenance.model_dump(mode="json", by_alias=True),
     }
     write_durably(folder / _WEIGHTS, weights, mode=0o600)
@@ -141,6 +163,15 @@ def load_network(folder: Path) -> tuple[DenoisingNetwork, Provenance]:
         GenerationError: a file is missing, altered or of another kind.
     """
     return _read_own(folder)[:2]
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Return what `save_generator` wrote beside the weights in `folder`: name, identity, class-names and more.
+
+    Raises:
+        GenerationError: a file is missing, altered or of another kind.
+    """
+    return _read_own(folder)[2]
 
 
 def _load_own(folder: Path, steps: int) -> DiffusionGenerator:
@@ -186,5 +217,5 @@ def _load_unet(folder: Path, steps: int, provenance: Provenance | None) -> Diffu
     weights = sorted((folder / "unet").glob("*.safetensors"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in weights)).hexdigest()
     return DiffusionGenerator(
-        velocity, shape, name=folder.name, digest=digest, provenance=provenance or Provenance.public(), steps=steps
+        velocity, shape, name=folder.name, digest=digest, provenance=provenance or _UNSTATED, steps=steps
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
+import json
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,7 +23,8 @@ from aegis_cache.generation.diffusion.network import DenoisingNetwork, NetworkSh
 from aegis_cache.generation.diffusion.schedule import STEPS, signal_rates
 from federation.datasets.image_set import ImageSet
 from federation.durable import write_durably
-from federation.errors import DataError
+from federation.errors import DataError, GenerationError
+from federation.parameters import digest
 from federation.preprocessing import to_unit_interval
 from federation.randomness import derive_seed
 
@@ -78,6 +83,7 @@ class DiffusionTraining:
     Attributes:
         network: as trained so far.
         average: moving average of its weights, which is what samples are drawn from.
+        identity: of everything it learns from and by; only a training of the same identity is gone on with.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class DiffusionTraining:
 
         Raises:
             DataError: there are no images, they have several labels, or `initial` is for others.
+            GenerationError: `checkpoint` is damaged, or of a training with other images, plan or initial weights.
         """
         if len(images) == 0 or images.labels.ndim != 1:
             raise DataError(f"Expected images with one label each to train a generator, found {images.labels.shape}.")
@@ -119,6 +126,7 @@ class DiffusionTraining:
         self.average = copy.deepcopy(self.network).requires_grad_(requires_grad=False).eval()
         self._optimizer = torch.optim.AdamW(self.network.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99))
         self._rates = signal_rates()
+        self.identity = identify_training(images, classes, plan, initial)
         self._step, self._spent_s, self._loss = 0, 0.0, math.nan
         if checkpoint is not None and checkpoint.is_file():
             self._load(checkpoint)
@@ -204,6 +212,7 @@ class DiffusionTraining:
         if self._checkpoint is None:
             return
         state = {
+            "identity": self.identity,
             "network": self.network.state_dict(),
             "average": self.average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -216,11 +225,30 @@ class DiffusionTraining:
         write_durably(self._checkpoint, buffer.getvalue(), mode=0o600)
 
     def _load(self, path: Path) -> None:
-        state: dict[str, Any] = torch.load(path, weights_only=True)
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True)
+        except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+            raise GenerationError(
+                f"The training state {path} cannot be read: {error}. Delete it to begin again."
+            ) from None
+        if state.get("identity") != self.identity:
+            raise GenerationError(
+                f"Expected {path} to be of a training with these images, classes, settings and initial weights, found "
+                "one with others: pass --fresh to begin again, or ask for the same again."
+            )
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._spent_s, self._loss = state["step"], state["spent_s"], state["loss"]
+
+
+def identify_training(images: ImageSet, classes: int, plan: TrainingPlan, initial: DenoisingNetwork | None) -> str:
+    """Return a sha256 over everything that a trained network depends on, but the machine and its pace."""
+    facts = hashlib.sha256(np.ascontiguousarray(images.images).tobytes())
+    facts.update(np.ascontiguousarray(images.labels).tobytes())
+    weights = "" if initial is None else digest(initial.state_dict())
+    facts.update(json.dumps([images.images.shape, classes, asdict(plan), weights]).encode())
+    return facts.hexdigest()
 
 
 def _shifted(images: Tensor, stream: torch.Generator) -> Tensor:

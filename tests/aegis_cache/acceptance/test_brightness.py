@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aegis_cache.acceptance.brightness import BrightnessTargets
-from aegis_cache.acceptance.coverage import brightness, ks_distance
+from aegis_cache.acceptance.coverage import brightness, ks_distance, measure_coverage
 from federation.datasets.image_set import ImageSet
 
 
@@ -33,6 +33,25 @@ def test_aimed_images_are_as_bright_as_the_real_ones_of_their_class() -> None:
         assert ks_distance(found, brightness(real.images[real.labels == label])) < 0.02
 
 
+def test_aimed_images_fill_bins_more_evenly_than_real_ones_do_by_chance() -> None:
+    _, real = make_targets()
+    labels = np.repeat(np.arange(2), 300)
+    aimed = BrightnessTargets.of(real).aim(draw(600, 3, 120), labels, batch=0)
+
+    coverage = measure_coverage(aimed, real.images, bins=200)
+
+    assert coverage.occupancy_overlap > 1.05
+
+
+def test_a_single_batch_is_neither_darker_nor_brighter_than_the_real_images() -> None:
+    targets, real = make_targets()
+    labels = np.repeat(np.arange(2), 10)
+
+    aimed = targets.aim(draw(20, 8, 120), labels, batch=0)
+
+    assert abs(brightness(aimed).mean() - brightness(real.images).mean()) < 1 / 255
+
+
 def test_the_order_of_brightness_within_a_class_stays() -> None:
     targets, _ = make_targets()
     images, labels = draw(100, 4, 120), np.zeros(100, dtype=np.int64)
@@ -40,7 +59,7 @@ def test_the_order_of_brightness_within_a_class_stays() -> None:
     aimed = targets.aim(images, labels, batch=0)
 
     before, after = np.argsort(brightness(images), kind="stable"), brightness(aimed)
-    assert (np.diff(after[before]) >= -1 / 255).all()
+    assert (np.diff(after[before]) >= -2 / 255).all()
 
 
 def test_batches_aim_at_places_between_those_of_others() -> None:

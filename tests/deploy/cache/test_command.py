@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
+from aegis_cache.generation.diffusion.training import DiffusionTraining, TrainingPlan
 from aegis_cache.store.cache import open_cache
 from deploy.cli import main
+from federation.datasets.image_set import ImageSet
 
 PHANTOM = ["--set", "data.name=phantom", "--set", "data.phantom-examples=600", "--set", "data.phantom-classes=2"]
 QUICK = ["--generator", "gaussian", "--filter", "none", "--images", "60", "--largest-ks", "1", "--least-overlap", "0"]
@@ -127,16 +130,19 @@ def test_weights_of_unknown_origin_count_as_private(tmp_path: Path) -> None:
     assert open_cache(tmp_path / "cache").manifest.provenance.source.value == "private-adapted"
 
 
-def test_only_the_permitted_fraction_of_the_training_images_is_used(tmp_path: Path) -> None:
-    policy = write_policy(tmp_path, fraction=0.5)
+def test_only_the_permitted_fraction_of_the_images_is_used(tmp_path: Path) -> None:
+    filtered = ["--filter", "nearest", "--features", "pixels"]
+    numbers = {}
+    for fraction in (1.0, 0.5):
+        policy = write_policy(tmp_path, fraction=fraction)
+        code, output = run("build", tmp_path / str(fraction), "--policy", policy, *QUICK, *filtered)
+        assert code == 0, output
+        uses = open_cache(tmp_path / str(fraction)).manifest.provenance.uses
+        numbers[fraction] = {int(word) for use in uses for word in use.split() if word.isdigit()}
 
-    code, output = run("build", tmp_path / "cache", "--policy", policy, *QUICK, "--dry-run")
-
-    uses = json.loads(output[output.index("{") :])["provenance"]["uses"]
-    assert code == 0
-    counts = {int(word) for use in uses for word in use.split() if word.isdigit()}
-    assert len(counts) == 1
-    assert 120 < counts.pop() < 165
+    assert len(numbers[1.0]) == len(numbers[0.5]) == 2  # training and validation images
+    assert max(numbers[0.5]) == round(max(numbers[1.0]) / 2)
+    assert min(numbers[0.5]) == round(min(numbers[1.0]) / 2)
 
 
 def test_a_dry_run_says_what_would_be_built_and_writes_nothing(tmp_path: Path) -> None:
@@ -146,6 +152,13 @@ def test_a_dry_run_says_what_would_be_built_and_writes_nothing(tmp_path: Path) -
     assert code == 0
     assert plan["images"] == 60
     assert sum(plan["per-class"].values()) == 60
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_dry_run_trains_nothing(tmp_path: Path) -> None:
+    code, _ = run("build", tmp_path / "cache", "--policy", write_policy(tmp_path), "--dry-run")
+
+    assert code == 0
     assert not (tmp_path / "cache").exists()
 
 
@@ -164,6 +177,8 @@ def test_few_images_are_warned_about_with_what_they_can_protect(tmp_path: Path) 
         (["--pass-rate", "1.5"], "--pass-rate"),
         (["--brightness", "nice"], "--brightness"),
         (["--set", "data.nonsense=1"], "data.nonsense"),
+        (["--steps", "5"], "--steps"),
+        (["--sheet", "/nowhere/at/all.png"], "--sheet"),
         (["--generator", "folder"], "--weights"),
     ],
 )
@@ -183,17 +198,19 @@ def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_poor_coverage_is_not_published_and_can_be_accepted_on_purpose(tmp_path: Path) -> None:
-    code, output = build(tmp_path / "cache", "--largest-ks", "0", "--least-overlap", "1.5")
+    many = ["--images", "120"]
+    code, output = build(tmp_path / "cache", *many, "--largest-ks", "0", "--least-overlap", "1.5")
 
     assert code == 1
     assert "do not cover what real ones do" in " ".join(output.split())
-    assert build(tmp_path / "cache")[0] == 1
-    assert build(tmp_path / "cache", "--resume")[0] == 0
+    assert build(tmp_path / "cache", *many)[0] == 1
+    assert build(tmp_path / "cache", *many, "--resume")[0] == 0
 
 
 def test_an_unfinished_build_is_thrown_away_with_fresh(tmp_path: Path) -> None:
-    build(tmp_path / "cache", "--largest-ks", "0", "--least-overlap", "1.5")
+    build(tmp_path / "cache", "--images", "120", "--largest-ks", "0", "--least-overlap", "1.5")
 
+    assert build(tmp_path / "cache")[0] == 1
     assert build(tmp_path / "cache", "--fresh")[0] == 0
 
 
@@ -203,10 +220,114 @@ def test_audit_writes_a_report_for_the_hospital_alone(tmp_path: Path) -> None:
     code, output = run("audit", tmp_path / "cache", *PHANTOM, "--features", "pixels", "--limit", "1")
 
     assert code == 0, output
-    assert "copies of training images: 0" in output
+    assert "passed: copies of training images: 0" in " ".join(output.split())
     report = tmp_path / "cache" / "audit.html"
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "<img" in report.read_text()
+    build(tmp_path / "cache", "--seed", "1")
+    assert not report.exists()  # It was about other images.
+
+
+def test_an_audit_that_cannot_decide_says_so_and_does_not_look_green(tmp_path: Path) -> None:
+    build(tmp_path / "cache")
+
+    code, output = run("audit", tmp_path / "cache", *PHANTOM, "--features", "pixels", "--limit", "0.001")
+
+    assert code == 1
+    assert "undecided" in output
+
+
+def test_audit_and_sheet_refuse_the_cache_of_another_hospital(tmp_path: Path) -> None:
+    build(tmp_path / "cache")
+    policy = write_policy(tmp_path)
+
+    audited, said = run("audit", tmp_path / "cache", "--policy", policy)
+    shown, _ = run("show", tmp_path / "cache", "--policy", policy, "--sheet", tmp_path / "sheet.png")
+
+    assert (audited, shown) == (1, 1)
+    assert "hospital-id='charite'" in " ".join(said.split())
+    assert not (tmp_path / "sheet.png").exists()
+    assert not (tmp_path / "cache" / "audit.html").exists()
+
+
+def test_verify_notices_that_training_images_or_labels_have_changed(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path)
+    run("build", tmp_path / "cache", "--policy", policy, *QUICK)
+    with np.load(tmp_path / "images.npz") as stored:
+        images, labels = stored["images"], stored["labels"]
+    np.savez(tmp_path / "images.npz", images=images, labels=1 - labels)
+
+    code, output = run("verify", tmp_path / "cache", "--policy", policy)
+
+    assert code == 1
+    assert "changed since" in " ".join(output.split())
+
+
+def test_copies_of_permitted_images_are_refused_whatever_the_generator(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, private_images="compare")
+    own = ["--generator", "folder", "--weights", tmp_path / "images.npz", "--weights-are-public", "--images", "40"]
+    plain = ["--filter", "none", "--labels", "balanced"]
+
+    refused, said = run("build", tmp_path / "a", "--policy", policy, *own, *plain)
+    unchecked, _ = run("build", tmp_path / "b", "--policy", policy, *own, *plain, "--unchecked")
+
+    assert refused == 1
+    assert "were copies" in " ".join(said.split())
+    assert unchecked == 0
+    assert open_cache(tmp_path / "b").manifest.acceptance["copies-checked"] is False
+
+
+def test_class_names_with_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
+    for name in ("[red]dark", "[/red]"):
+        (tmp_path / "data" / name.replace("/", "-")).mkdir(parents=True)
+    names = [path.name for path in (tmp_path / "data").iterdir()]
+    stream = np.random.default_rng(0)
+    for name in names:
+        for number in range(60):
+            pixels = stream.integers(0, 255, size=(8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
+
+    code, output = run(
+        "build", tmp_path / "cache", "--set", "data.name=folder", "--set", f"data.root={tmp_path / 'data'}", *QUICK
+    )
+
+    assert code == 0, output
+    assert "[red]dark" in output
+
+
+@pytest.mark.parametrize(
+    ("change", "how"),
+    [(["--seed", "5"], "settings"), (["--train-minutes", "0.03"], "settings"), ([], "images")],
+)
+def test_a_kept_generator_of_other_images_or_settings_is_not_used_silently(
+    tmp_path: Path, change: list[str], how: str
+) -> None:
+    options = ["--generator", "diffusion", "--train-minutes", "0.01", "--steps", "10"]
+    wide = ["--filter", "none", "--images", "4", "--largest-ks", "1", "--least-overlap", "0"]
+    assert run("build", tmp_path / "cache", "--policy", write_policy(tmp_path), *options, *wide)[0] == 0
+    policy = write_policy(tmp_path, fraction=0.5 if how == "images" else 1.0)
+
+    refused, said = run("build", tmp_path / "cache", "--policy", policy, *options, *wide, *change)
+    trained, _ = run("build", tmp_path / "cache", "--policy", policy, *options, *wide, *change, "--fresh")
+
+    assert refused == 2
+    assert "pass --fresh to train anew" in " ".join(said.split())
+    assert trained == 0
+
+
+def test_the_state_of_a_training_with_other_images_is_refused(tmp_path: Path) -> None:
+    options = ["--generator", "diffusion", "--train-minutes", "0.01", "--steps", "10", "--filter", "none"]
+    (tmp_path / "cache" / "generator").mkdir(parents=True, mode=0o700)
+    (tmp_path / "cache").chmod(0o700)
+    other = ImageSet(images=np.zeros((20, 1, 8, 8), dtype=np.uint8), labels=np.arange(20) % 2)
+    DiffusionTraining(
+        other, 2, TrainingPlan(steps=1), checkpoint=tmp_path / "cache" / "generator" / "training.pt"
+    ).run()
+
+    code, output = run("build", tmp_path / "cache", "--policy", write_policy(tmp_path), *options)
+
+    assert code == 1
+    assert "pass --fresh to begin again" in " ".join(output.split())
 
 
 def test_the_sheet_is_a_picture_that_only_its_owner_may_read(tmp_path: Path) -> None:
@@ -235,7 +356,7 @@ def test_a_diffusion_model_is_trained_once_and_used_again(tmp_path: Path) -> Non
 
     first, said = run("build", tmp_path / "cache", *options, *wide)
     weights = (tmp_path / "cache" / "generator" / "network.safetensors").read_bytes()
-    second, _ = run("build", tmp_path / "cache", *options, *wide, "--seed", "1")
+    second, _ = run("build", tmp_path / "cache", *options, *wide, "--labels", "balanced")
 
     assert (first, second) == (0, 0), said
     assert (tmp_path / "cache" / "generator" / "network.safetensors").read_bytes() == weights
