@@ -21,7 +21,8 @@ class Batch:
     """One part of a step, on the device.
 
     Attributes:
-        images: float32 in [0, 1], shape (N, C, H, W); asks for its gradient, see `clipping`.
+        images: float32, shape (N, C, H, W), in [0, 1] for a classifier; asks for its gradient where every layer lies
+            between it and the loss, see `gradient_hooks.run_hooks`.
         labels: as the loss wants them, shape (N,) or (N, L).
         sizes: int64, shape (U,): how many images in a row belong to each unit; None where it is one each.
     """

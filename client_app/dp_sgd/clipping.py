@@ -14,7 +14,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor
 
 from client_app.dp_sgd.batches import Batch
-from client_app.dp_sgd.gradient_hooks import GhostNorms, Hooks, UnitGradients
+from client_app.dp_sgd.gradient_hooks import GhostNorms, Hooks, UnitGradients, run_hooks
 from client_app.noise.source import NoiseSource
 
 _TINY = 1e-6
@@ -80,7 +80,7 @@ class HookedOptimizer(_OwnNoise, DPOptimizer):  # type: ignore[misc]  # Opacus h
     def add_part(self, batch: Batch, losses_of: Losses) -> None:
         """Clip and add one part; see `ClippingOptimizer`."""
         self.hooks.sizes = batch.sizes
-        losses_of(batch).sum().backward(inputs=[batch.images])
+        run_hooks(losses_of(batch), batch.images)
         self.step()
         self.zero_grad(set_to_none=True)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -66,10 +67,9 @@ class UnitGradients(_PlainLayout, GradSampleHooks):  # type: ignore[misc]  # Opa
 
         Args:
             losses: shape (N,).
-            images: the network's input, which asks for its gradient. Only towards it does the graph run backward: the
-                ordinary gradients of the parameters, a third of the work, are not needed.
+            images: the network's input; see `run_hooks`.
         """
-        losses.sum().backward(inputs=[images])
+        run_hooks(losses, images)
         kept = [vars(parameter)["grad_sample"] for parameter in _trainable(self._module)]
         return [torch.linalg.vector_norm(gradients.flatten(1), dim=1) for gradients in kept if gradients is not None]
 
@@ -85,7 +85,10 @@ class GhostNorms(_PlainLayout, GradSampleHooksFastGradientClipping):  # type: ig
     """Leaves the norm of each image's gradient, without the gradient (Li et al., arXiv 2110.05679, section 4)."""
 
     def measure_norms(self, losses: Tensor, images: Tensor) -> list[Tensor]:
-        """Go backward through `losses` and return norms, as `UnitGradients.measure_norms` does; the graph stays."""
+        """Go backward through `losses` and return norms, as `UnitGradients.measure_norms` does; the graph stays.
+
+        `images` must ask for their gradient: a pass through the whole graph would leave gradients that nobody clipped.
+        """
         losses.sum().backward(inputs=[images], retain_graph=True)
         norms = (vars(parameter).pop("_norm_sample", None) for parameter in _trainable(self._module))
         return [found for found in norms if found is not None]
@@ -109,6 +112,23 @@ def hooks_on(model: nn.Module, mode: str) -> Iterator[Hooks]:
         for module in model.modules():
             for name in ("activations", "max_batch_len"):
                 vars(module).pop(name, None)
+
+
+def run_hooks(losses: Tensor, images: Tensor) -> None:
+    """Go backward through `losses`, one per image, so that the hooks on a network's layers run.
+
+    Where `images` ask for their gradient, the graph runs backward only towards them: the ordinary gradients of the
+    parameters, a third of the work, are not needed. A network that takes in more, such as a class, has layers that do
+    not lie between images and losses. Its images must not ask for their gradient: then the whole graph runs backward,
+    and leaves ordinary gradients, which are neither clipped nor noised, in `grad` until the optimizer clears it.
+    """
+    if images.requires_grad:
+        losses.sum().backward(inputs=[images])
+        return
+    with warnings.catch_warnings():
+        # Of an embedding's input, a number, no gradient exists; the hook needs that of the output alone.
+        warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
+        losses.sum().backward()
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

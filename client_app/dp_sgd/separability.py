@@ -6,7 +6,8 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import losses_of
+from client_app.dp_sgd.batches import Batch, losses_of
+from client_app.dp_sgd.clipping import Losses
 from client_app.dp_sgd.gradient_hooks import hooks_on
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import SiteError, SiteErrorCode
@@ -21,14 +22,41 @@ _NEGLIGIBLE = 1e-3
 def require_separable(model: nn.Module, info: DatasetInfo, *, mode: str, device: torch.device) -> None:
     """Check that every image's gradient can be had on its own; `model` is put into training mode.
 
-    First by the kinds of layers; then by trial: on images of noise, the norms that Opacus finds in one batch must be
-    those that autograd finds image by image. No private image is looked at.
+    It is tried on images of noise: no private image is looked at.
 
     Args:
         model: on `device`.
         info: shape of the images, and number and kind of labels.
         mode: "hooks" or "ghost".
         device: where to compute.
+
+    Raises:
+        SiteError: as for `require_separable_losses`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((_PROBES, info.channels, info.height, info.width), generator=generator).to(device)
+    classes = torch.arange(_PROBES, device=device) % info.classes
+    labels = classes if info.task is Task.MULTICLASS else torch.eye(info.classes, device=device)[classes]
+    require_separable_losses(
+        model,
+        Batch(images=images.requires_grad_(), labels=labels),
+        lambda batch: losses_of(model(batch.images), batch.labels, info.task),
+        mode=mode,
+    )
+
+
+def require_separable_losses(model: nn.Module, probe: Batch, losses: Losses, *, mode: str) -> None:
+    """Check that the gradient of each of `losses` can be had on its own; `model` is put into training mode.
+
+    First by the kinds of layers; then by trial: the norms that Opacus finds in one batch must be those that autograd
+    finds image by image.
+
+    Args:
+        model: whose parameters are trained.
+        probe: what to try on, without anything private; its images ask for their gradient or not as in training.
+        losses: from a batch, `probe` or one image of it, to one loss per image, by nothing but chance-free functions of
+            each image and its label.
+        mode: "hooks" or "ghost".
 
     Raises:
         SiteError: a layer mixes images, keeps statistics of them, or defeats Opacus; the message names the remedy.
@@ -46,7 +74,7 @@ def require_separable(model: nn.Module, info: DatasetInfo, *, mode: str, device:
             "Expected no parameter to stand in two layers under privacy.grad-sample = 'ghost': use 'hooks'.",
         )
     try:
-        agree = _agree(*_compare(model, info, mode, device))
+        agree = _agree(*_compare(model, probe, losses, mode))
     except NotImplementedError as error:
         raise SiteError(SiteErrorCode.MODEL_MISMATCH, f"Expected layers that Opacus knows, found: {error}") from error
     if not agree:
@@ -74,22 +102,17 @@ def _shares_parameters(model: nn.Module) -> bool:
     return len(every) != len(set(every))
 
 
-def _compare(model: nn.Module, info: DatasetInfo, mode: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the norms (P, U) of every parameter and image of noise: Opacus' and autograd's."""
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand((_PROBES, info.channels, info.height, info.width), generator=generator).to(device)
-    classes = torch.arange(_PROBES, device=device) % info.classes
-    labels = classes if info.task is Task.MULTICLASS else torch.eye(info.classes, device=device)[classes]
-    images.requires_grad_()
+def _compare(model: nn.Module, probe: Batch, losses: Losses, mode: str) -> tuple[Tensor, Tensor]:
+    """Return the norms (P, U) of every parameter and image of `probe`: Opacus' and autograd's."""
     with hooks_on(model, mode) as hooks:
-        found = hooks.measure_norms(losses_of(model(images), labels, info.task), images)
+        found = hooks.measure_norms(losses(probe), probe.images)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     expected = []
-    for image, label in zip(images.detach().split(1), labels.split(1), strict=True):
-        loss = losses_of(model(image), label, info.task).sum()
+    for image, label in zip(probe.images.detach().split(1), probe.labels.split(1), strict=True):
+        loss = losses(Batch(images=image, labels=label)).sum()
         slopes = torch.autograd.grad(loss, trainable, materialize_grads=True)
         expected.append(torch.stack([torch.linalg.vector_norm(slope) for slope in slopes]))
-    return torch.stack(found) if found else torch.zeros(0, _PROBES), torch.stack(expected, dim=1)
+    return torch.stack(found) if found else torch.zeros(0, len(probe.labels)), torch.stack(expected, dim=1)
 
 
 def _agree(found: Tensor, expected: Tensor) -> bool:

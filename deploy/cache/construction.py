@@ -71,12 +71,11 @@ def make_builder(generator: Generator, permitted: PermittedImages, request: Buil
     """
     if request.uses_images:
         permitted.require("for a filter, labels 'as-train' or aimed brightness")
-    looked_at = request.uses_images or not request.unchecked
     return Builder(
         generator,
         describe_purpose(permitted, request.modality),
         request.settings,
-        private=permitted.train if looked_at else None,
+        private=permitted.train if request.looks_at_images else None,
         budget=make_budget(permitted, request),
         uses=_uses_of_filter(permitted, request),
     )
@@ -133,6 +132,7 @@ def describe_build(request: BuildRequest, permitted: PermittedImages) -> dict[st
         "expected-protection": expected_protection(request.images),
         "permitted-training-images": 0 if permitted.train is None else len(permitted.train),
         "may-train": permitted.may_train,
+        "looks-at-private-images": permitted.train is not None and request.looks_at_images,
     }
 
 

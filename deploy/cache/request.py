@@ -189,6 +189,11 @@ class BuildRequest(_Request):
         )
 
     @property
+    def looks_at_images(self) -> bool:
+        """Whether private images are looked at without a mechanism: no epsilon can be claimed for the cache then."""
+        return self.uses_images or not self.unchecked
+
+    @property
     def uses_images(self) -> bool:
         """Whether private images are looked at beside training a generator."""
         return self.pairing != "none" or self.labels == "as-train" or self.brightness == "aim"

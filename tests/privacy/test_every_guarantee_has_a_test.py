@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("federation", "client_app", "server_app", "aegis_cache")
+PACKAGES = ("federation", "client_app", "server_app", "aegis_cache", "deploy")
 
 _ACCOUNTING = "tests/privacy/test_accounting_guarantees.py"
 _DP_SGD = "tests/privacy/test_dp_sgd_guarantees.py"
+_GENERATORS = "tests/privacy/test_generator_guarantees.py"
 _LEDGER = "tests/privacy/test_ledger_guarantees.py"
 _NOISE = "tests/privacy/test_noise_guarantees.py"
 _UPDATES = "tests/privacy/test_perturbation_guarantees.py"
@@ -70,6 +71,9 @@ COVERED = {
     ),
     "client_app.scoring.blur": (
         f"{_RELEASES}::test_one_image_more_moves_the_number_of_correct_answers_by_at_most_the_sensitivity"
+    ),
+    "deploy.cache.private_descent.train_privately": (
+        f"{_GENERATORS}::test_noise_on_the_sum_is_the_multiplier_times_the_clip_norm_whoever_was_sampled"
     ),
     "federation.accounting.gaussian.analytic_noise_multiplier": _CALIBRATED,
     "federation.accounting.gaussian.classic_noise_multiplier": _CALIBRATED,
