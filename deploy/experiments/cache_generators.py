@@ -48,14 +48,24 @@ def generator_cells(data_root: str) -> list[Cell]:
 
 
 def other_cells(data_root: str) -> list[Cell]:
-    """Return a cell per data set for Gaussians, and for images that are taken from elsewhere."""
+    """Return a cell per data set for Gaussians, for real images from elsewhere, and for samples of another recipe.
+
+    The last ones are measured only where they lie beside the data, in `generators/<data set>/samples.npz`.
+    """
+    kinds = [(name, kind) for name in HOSPITALS for kind in ("gaussian", "folder")]
+    kinds += [(name, "reference") for name in HOSPITALS if _reference(name, data_root).is_file()]
     return [
         Cell(
-            name=f"{kind}-{name}", compute=measure_other, settings={**_common(name, data_root, full=True), "kind": kind}
+            name=f"{kind}-{name}",
+            compute=measure_other,
+            settings={**_common(name, data_root, full=True), "kind": kind},
         )
-        for name in HOSPITALS
-        for kind in ("gaussian", "folder")
+        for name, kind in kinds
     ]
+
+
+def _reference(name: str, data_root: str) -> Path:
+    return Path(data_root).parent / "generators" / name / "samples.npz"
 
 
 def generator_cell_name(name: str, images: int, minutes: float) -> str:
@@ -96,7 +106,7 @@ def measure_diffusion(settings: dict[str, Any], folder: Path) -> Result:
 
 
 def measure_other(settings: dict[str, Any], folder: Path) -> Result:
-    """Return what images of Gaussians, or real ones from elsewhere, are worth.
+    """Return what images of Gaussians, real ones from elsewhere, or samples of another recipe are worth.
 
     Args:
         settings: `data`, `root`, `kind`, `samples`, `seeds`.
@@ -110,6 +120,10 @@ def measure_other(settings: dict[str, Any], folder: Path) -> Result:
         generator = GaussianGenerator.fit(data.train, data.info.class_names)
         fitted_s = time.perf_counter() - started
         synthetic, seconds = draw(generator, data, settings["samples"])
+    elif settings["kind"] == "reference":
+        with np.load(_reference(settings["data"], settings["root"])) as stored:
+            images, labels = stored["images"][:, None], stored["labels"].reshape(-1).astype(np.int64)
+        synthetic, seconds, fitted_s = ImageSet(images=images, labels=labels), 1.0, 0.0
     else:
         synthetic, seconds, fitted_s = elsewhere(settings["data"], settings["root"], settings["samples"]), 1.0, 0.0
     quality = measure_quality(synthetic, data, test, settings["seeds"])
