@@ -31,7 +31,7 @@ from aegis_cache.acceptance.coverage import (
 from aegis_cache.build_statistics import require_coverage, summarize_acceptance
 from aegis_cache.generation.generator import Generator
 from aegis_cache.quotas import share_out, take_missing
-from aegis_cache.screening import Screen, digest_image_set, digest_images
+from aegis_cache.screening import Screen, digest_images
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import Manifest, Purpose
 from aegis_cache.store.provenance import Provenance, Source, combine
@@ -141,7 +141,7 @@ class Builder:
         chosen = {name: value for name, value in asdict(self._settings).items() if name not in _FREE}
         chosen["filter"] = self._budget.identity if self._budget else "none"
         if self._private is not None:
-            chosen["private-images"] = digest_image_set(self._private)
+            chosen["private-images"] = self._private.digest
         return BuildPlan(
             purpose=self._purpose, generator=self._generator.identity, seed=self._settings.seed, settings=chosen
         )

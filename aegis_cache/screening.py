@@ -51,10 +51,3 @@ class Screen:
 def digest_images(images: NDArray[np.uint8]) -> list[str]:
     """Return a digest of each image, long enough to tell images of a cache apart."""
     return [hashlib.sha256(image.tobytes()).hexdigest()[:_DIGITS] for image in images]
-
-
-def digest_image_set(images: ImageSet) -> str:
-    """Return the sha256 of all images and labels, in order."""
-    found = hashlib.sha256(np.ascontiguousarray(images.images).tobytes())
-    found.update(np.ascontiguousarray(images.labels).tobytes())
-    return found.hexdigest()

@@ -17,7 +17,6 @@ from aegis_cache.features.pixels import PixelFeatures
 from aegis_cache.features.task_model import load_task_features, train_task_features
 from aegis_cache.generation.generator import Generator
 from aegis_cache.quotas import share_out
-from aegis_cache.screening import digest_image_set
 from aegis_cache.store.cache import Cache, open_cache, read_manifest
 from aegis_cache.store.manifest import Purpose
 from deploy.cache.permitted import PermittedImages
@@ -57,7 +56,7 @@ def open_own(folder: Path, permitted: PermittedImages) -> Cache:
 def made_for_these_images(opened: Cache, permitted: PermittedImages) -> bool:
     """Return whether the permitted training images and labels are still those that the cache was made with."""
     found = opened.manifest.settings.get("private-images")
-    return found is None or permitted.train is None or found == digest_image_set(permitted.train)
+    return found is None or permitted.train is None or found == permitted.train.digest
 
 
 def make_builder(generator: Generator, permitted: PermittedImages, request: BuildRequest) -> Builder:

@@ -78,6 +78,13 @@ class ImageSet:
         patients = None if self.patients is None else self.patients[chosen]
         return ImageSet(images=self.images[chosen], labels=self.labels[chosen], patients=patients)
 
+    @property
+    def digest(self) -> str:
+        """Sha256 of all images and labels, in order."""
+        found = hashlib.sha256(np.ascontiguousarray(self.images).tobytes())
+        found.update(np.ascontiguousarray(self.labels).tobytes())
+        return found.hexdigest()
+
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> ImageSet:
         """Return all images of `parts`, in order; their patients only where every part knows its own."""

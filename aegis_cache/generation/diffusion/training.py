@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -244,11 +243,9 @@ class DiffusionTraining:
 
 def identify_training(images: ImageSet, classes: int, plan: TrainingPlan, initial: DenoisingNetwork | None) -> str:
     """Return a sha256 over everything that a trained network depends on, but the machine and its pace."""
-    facts = hashlib.sha256(np.ascontiguousarray(images.images).tobytes())
-    facts.update(np.ascontiguousarray(images.labels).tobytes())
     weights = "" if initial is None else digest(initial.state_dict())
-    facts.update(json.dumps([images.images.shape, classes, asdict(plan), weights]).encode())
-    return facts.hexdigest()
+    facts = [images.digest, images.images.shape, classes, asdict(plan), weights]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _shifted(images: Tensor, stream: torch.Generator) -> Tensor:
