@@ -33,7 +33,7 @@ def speeds(baseline: str, *ratios: float) -> Result:
         f"case {ratio}": {"ratio": ratio, "theirs_ms": 10 * ratio, "ours_ms": 10.0, "ratios": [ratio], "once_ms": 2.5}
         for ratio in ratios
     }
-    return {"baseline": baseline, "cases": cases, "worst": min(ratios)}
+    return {"baseline": baseline, "cases": cases, "apart": cases, "worst": min(ratios)}
 
 
 def peak(hospitals: int, models: float) -> dict[str, float]:
