@@ -23,8 +23,8 @@ from federation.durable import write_durably
 Results = dict[str, Result]
 
 _OTHER_RECIPE = (
-    "The other recipe is a UNet on space-to-depth pixels alone, with a truncated loss and 25 steps that end at a noise of "
-    "12 grey levels: it shows what this detector finds."
+    "The other recipe is a UNet on space-to-depth pixels alone, with a truncated loss and 25 steps that end at a noise "
+    "of 12 grey levels: it shows what this detector finds."
 )
 
 
