@@ -149,8 +149,8 @@ def test_noise_on_the_sum_is_the_multiplier_times_the_clip_norm_whoever_was_samp
 
     loud, quiet = sums.rows
     drawn = loud - quiet
-    # A part in 500 is over two and a half sigma for a million draws.
-    assert float(drawn.std()) == pytest.approx(3.0 * 0.5, rel=2e-3)
+    # The standard deviation of a million draws is known to a share of 7e-4: 5e-3 is seven sigma, so chance never fails.
+    assert float(drawn.std()) == pytest.approx(3.0 * 0.5, rel=5e-3)
     assert stats.kstest(drawn[::97].numpy() / 1.5, "norm").pvalue > 1e-4
     assert bool(quiet.any()) is everybody
 
