@@ -20,6 +20,7 @@ from federation.errors import (
     AegisError,
     AlreadyReleasedError,
     BudgetExhaustedError,
+    CacheError,
     ConfigurationError,
     DataError,
     LedgerError,
@@ -45,6 +46,7 @@ _CODES: dict[type[AegisError], SiteErrorCode] = {
     BudgetExhaustedError: SiteErrorCode.BUDGET_EXHAUSTED,
     AlreadyReleasedError: SiteErrorCode.ALREADY_RELEASED,
     LedgerError: SiteErrorCode.LEDGER_UNAVAILABLE,
+    CacheError: SiteErrorCode.MASKING_CACHE,
 }
 _PROTOCOL_REFUSALS = (RefusalCode.MALFORMED, RefusalCode.WRONG_PROTOCOL)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from client_app.policy import SitePolicy
 from federation.config import PrivacyConfig
+from federation.config.masking_table import MaskingMode
 from federation.config.privacy_table import AccountName, default_account
 from federation.errors import SiteError, SiteErrorCode
 
@@ -128,17 +129,35 @@ def require_training(policy: SitePolicy | None, *, model: str, examples: int) ->
     """Check that training `model` on `examples` images is allowed.
 
     Raises:
-        SiteError: the model is not allowed, there are too few images, or masking is required, which no run offers yet.
+        SiteError: the model is not allowed, or there are too few images.
     """
     if policy is None:
         return
     _require_model(policy, model)
-    if policy.masking.required:
-        raise SiteError(SiteErrorCode.POLICY_MASKING, "Expected a masked run, found one without masking.")
     if examples < policy.training.min_examples:
         raise SiteError(
             SiteErrorCode.POLICY_EXAMPLES,
             f"Expected at least training.min-examples={policy.training.min_examples} images, found {examples}.",
+        )
+
+
+def require_masking(policy: SitePolicy | None, mode: MaskingMode, *, size: int | None = None) -> None:
+    """Check that masking by `mode`, with `size` synthetic images once that is known, is as much as is demanded.
+
+    Raises:
+        SiteError: it is not.
+    """
+    if policy is None:
+        return
+    demanded = policy.masking
+    if demanded.required and mode not in demanded.modes:
+        raise SiteError(
+            SiteErrorCode.POLICY_MASKING, f"Expected masking.mode of {list(demanded.modes)}, found {mode!r}."
+        )
+    if size is not None and size < demanded.min_size:
+        raise SiteError(
+            SiteErrorCode.POLICY_MASKING,
+            f"Expected at least masking.min-size={demanded.min_size} images, found {size}.",
         )
 
 

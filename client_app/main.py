@@ -1,9 +1,9 @@
 """The hospital's Flower ClientApp: its handlers, each behind the boundary.
 
-One update's path here: `train` decodes the task, checks it against the site policy (`client_app.policy`), plans its
-protection (`client_app.protection`), trains (`client_app.updating`), and releases the difference through the ledger
-(`client_app.releasing`) and nothing else. Under two-phase release it keeps the difference (`client_app.pending`)
-until the server's decision, which one of the two handlers below it carries out.
+One update's path here: `train` decodes the task, checks it against the site policy (`client_app.policy`), prepares
+masking (`client_app.masking`), plans its protection (`client_app.protection`), trains (`client_app.updating`), and
+releases the difference through the ledger (`client_app.releasing`) and nothing else. Under two-phase release it keeps
+the difference (`client_app.pending`) until the server's decision, which one of the two handlers below it carries out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from client_app.boundary import guarded
 from client_app.device import cpu_threads
 from client_app.granting import require_evaluation, require_training
+from client_app.masking.preparation import prepare_masking
 from client_app.pending import PendingStore
 from client_app.releasing import open_ledger, read_histories, release, require_room
 from client_app.scoring import blur, name_split, plan_scoring, score
@@ -85,7 +86,7 @@ def release_kept(message: Message, context: Context) -> RecordDict:
     asked_by = _who_asked(configuration, site.release_key(context, message, f"train-{version}"))
     store = PendingStore.of(site)
     trained = store.load(run=configuration.run.name, asked_by=asked_by, model_version=version)
-    if trained.terms != terms_of(site.policy, configuration.privacy):
+    if trained.terms != terms_of(site.policy, configuration):
         store.clear()
         raise SiteError(SiteErrorCode.NOTHING_PENDING, "Expected the policy of the training, found a changed one.")
     try:
@@ -159,20 +160,28 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
     dataset = site.load()
     images = _require_images(dataset.train, "train")
     require_training(site.policy, model=configuration.model.name, examples=len(images))
+    masking = prepare_masking(
+        site,
+        configuration,
+        dataset.info,
+        examples=len(images),
+        version=task.model_version,
+        seed=site.training_seed(task.seed),
+    )
     with open_ledger(site) as ledger:
-        bill, protection = plan_update(site, ledger, key, configuration, task.plan, images)
+        bill, protection = plan_update(site, ledger, key, configuration, task.plan, images, masking)
         require_room(site, ledger, key, bill)
     PendingStore.of(site).clear()
     noise = site.noise("train", task.model_version)
     with cpu_threads(task.plan.threads):
-        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise)
+        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise, masking=masking)
     return TrainedUpdate(
         run=configuration.run.name,
         key=key,
         model_version=task.model_version,
         examples=len(images),
         bill=bill,
-        terms=terms_of(site.policy, configuration.privacy),
+        terms=terms_of(site.policy, configuration),
         update=update,
     )
 

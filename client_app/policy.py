@@ -15,6 +15,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from federation.config import DataConfig
+from federation.config.masking_table import MaskingMode
 from federation.config.privacy_table import MechanismName
 from federation.config.table import Table
 from federation.config.tables import check_fractions
@@ -121,11 +122,35 @@ class SiteMasking(Table):
         private_images: what building the synthetic images may do with training images: nothing; compare synthetic
             images with them and take over proportions and brightness; or also train a generator on them.
         permitted_fraction: share of the training images that may be used for it.
+        modes: how synthetic images must take part where masking is required; not `sequential` by default, which hides
+            hardly anything.
+        min_size: fewest synthetic images in any masked update.
+        cache: absolute folder of the hospital's cache; empty for none.
     """
 
     required: bool = False
+    modes: tuple[MaskingMode, ...] = ("interleaved", "joint", "lambda")
+    min_size: int = Field(1, ge=1)
+    cache: str = ""
     private_images: Literal["unused", "compare", "train"] = "unused"
     permitted_fraction: float = Field(1.0, gt=0, le=1)
+
+    @field_validator("modes", mode="before")
+    @classmethod
+    def _be_a_tuple(cls, names: object) -> object:
+        return tuple(names) if isinstance(names, list) else names
+
+    @field_validator("modes")
+    @classmethod
+    def _mask(cls, modes: tuple[MaskingMode, ...]) -> tuple[MaskingMode, ...]:
+        if not modes or "none" in modes:
+            raise ValueError(f"Expected at least one mode, none of them 'none', found {list(modes)}.")
+        return modes
+
+    @field_validator("cache")
+    @classmethod
+    def _be_absolute(cls, folder: str) -> str:
+        return _absolute(folder) if folder else folder
 
 
 class SiteEvaluation(Table):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from client_app.ledger import Ledger, ReleaseRequest
+from client_app.ledger.release import NO_MASKING
 from client_app.site import ReleaseKey, Site
 from federation.accounting.accounts import account_of
 from federation.accounting.events import Event, History, Relation, Unit
@@ -36,6 +37,7 @@ class Bill:
         cap: the most epsilon over everything ever released from the data set.
         budget: the most epsilon over this run's releases from it; at a deployed hospital a resumed run counts anew.
         account: the account that binds.
+        masking: what the answer was masked with, as the ledger writes it down.
     """
 
     data_set: str
@@ -45,6 +47,7 @@ class Bill:
     cap: float
     budget: float
     account: str
+    masking: str = NO_MASKING
 
 
 def unprotected(data_set: str) -> Bill:
@@ -142,6 +145,7 @@ def request_of(key: ReleaseKey, bill: Bill) -> ReleaseRequest:
         delta=bill.delta,
         cap=bill.cap,
         account=bill.account,
+        masking=bill.masking,
     )
 
 
@@ -155,6 +159,7 @@ def bill_of(request: ReleaseRequest, budget: float) -> Bill:
         cap=request.cap,
         budget=budget,
         account=request.account,
+        masking=request.masking,
     )
 
 

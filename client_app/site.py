@@ -53,6 +53,7 @@ class SimulatedSite:
         seeded_noise: whether its noise is drawn from that seed, or by the operating system.
         state_dir: where its log and ledger lie.
         policy: its site policy; None grants what is asked.
+        cache_dir: folder of its cache of synthetic images; None for none.
     """
 
     hospital_id: str
@@ -65,6 +66,7 @@ class SimulatedSite:
     seeded_noise: bool
     state_dir: Path
     policy: SitePolicy | None = None
+    cache_dir: Path | None = None
 
     @property
     def keys_dir(self) -> Path:
@@ -126,6 +128,12 @@ class DeployedHospital:
         return Path(self.policy.keys_dir)
 
     @property
+    def cache_dir(self) -> Path | None:
+        """Folder of its cache of synthetic images, which no request can change; None for none."""
+        folder = self.policy.masking.cache
+        return Path(folder) if folder else None
+
+    @property
     def data_set(self) -> str:
         """The data set's name in the ledger, which no request can change."""
         return self.policy.data.id
@@ -181,8 +189,9 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
             SiteErrorCode.CONFIGURATION, f"Expected integers partition-id={partition!r}, num-partitions={partitions!r}."
         )
     run = configuration.run
+    hospital_id = _require_id(node.get("hospital-id", f"hospital-{partition:03d}"))
     return SimulatedSite(
-        hospital_id=_require_id(node.get("hospital-id", f"hospital-{partition:03d}")),
+        hospital_id=hospital_id,
         data=configuration.data.model_copy(update={"root": own_root or configuration.data.root}),
         partition=partition,
         partitions=partitions,
@@ -192,7 +201,14 @@ def identify_site(context: Context, configuration: Configuration) -> Site:
         seeded_noise=configuration.privacy.noise_source != "cryptographic",
         state_dir=Path(state_dir) if state_dir else Path(run.root) / run.name / "sites",
         policy=policy,
+        cache_dir=_simulated_cache(configuration.masking.cache, hospital_id),
     )
+
+
+def _simulated_cache(root: str, hospital_id: str) -> Path | None:
+    if root and not Path(root).is_absolute():
+        raise SiteError(SiteErrorCode.CONFIGURATION, f"Expected masking.cache={root!r} as an absolute path.")
+    return Path(root) / hospital_id if root else None
 
 
 def _deployed(node: Mapping[str, object], policy: SitePolicy | None, configuration: Configuration) -> DeployedHospital:

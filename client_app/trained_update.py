@@ -17,7 +17,7 @@ from client_app.ledger.release import request_as_dict, request_from_dict
 from client_app.policy import SitePolicy
 from client_app.releasing import Bill, bill_of, request_of
 from client_app.site import ReleaseKey
-from federation.config import PrivacyConfig
+from federation.config import Configuration
 from federation.parameters import Parameters
 
 _LENGTH_BYTES = 4
@@ -46,14 +46,15 @@ class TrainedUpdate:
     update: Parameters = field(repr=False)
 
 
-def terms_of(policy: SitePolicy | None, privacy: PrivacyConfig) -> str:
+def terms_of(policy: SitePolicy | None, configuration: Configuration) -> str:
     """Return a digest of everything that decides under which terms an update may leave.
 
     An update that was trained under other terms must not be released: the policy may have become stricter since.
     """
     terms = {
         "policy": None if policy is None else policy.model_dump(mode="json", by_alias=True),
-        "privacy": privacy.model_dump(mode="json", by_alias=True),
+        "privacy": configuration.privacy.model_dump(mode="json", by_alias=True),
+        "masking": configuration.masking.model_dump(mode="json", by_alias=True),
     }
     return hashlib.sha256(json.dumps(terms, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,7 @@
-"""Local training: plain mini-batch descent on the hospital's own images, in place, on the model that was received."""
+"""Local training: mini-batch descent on the hospital's own images, in place, on the model that was received.
+
+With masking, synthetic images take part; read next: `client_app.masking.training`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from client_app.augmentation import augment
+from client_app.masking.preparation import Masking
+from client_app.masking.training import RealImages, train_masked
 from federation.config import TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet, Task
 from federation.errors import SiteError, SiteErrorCode
-from federation.metrics import criterion, targets
+from federation.metrics import criterion, losses_of, targets
 from federation.preprocessing import to_unit_interval
 
 
@@ -24,6 +29,7 @@ def train_locally(
     *,
     generator: torch.Generator,
     device: torch.device,
+    masking: Masking | None = None,
 ) -> None:
     """Train `model` in place by `plan`.
 
@@ -36,20 +42,46 @@ def train_locally(
         plan: optimizer, epochs and batch size.
         generator: CPU generator for the order of images and their augmentation.
         device: where to compute.
+        masking: synthetic images and how they take part; None for none.
+
+    Raises:
+        SiteError: the plan corrects class frequencies where images have several labels, or masking refuses the model.
     """
     pixels = torch.from_numpy(np.array(images.images)).to(device)
     labels = targets(torch.from_numpy(np.array(images.labels)), info.task).to(device)
     optimizer = make_optimizer(model.parameters(), plan)
     loss_of = criterion(info.task)
     shift = label_shift(images, info, plan.label_skew).to(device) + prior_shift(info, plan).to(device)
+    if masking is not None:
+        train_masked(
+            model,
+            RealImages(pixels=pixels, labels=labels, augmentation=plan.augmentation),
+            lambda batch, wanted: losses_of(_logits(model, batch, plan) + shift, wanted, info.task),
+            optimizer,
+            masking,
+            epochs=plan.local_epochs,
+            batch_size=plan.batch_size,
+            generator=generator,
+        )
+        return
     model.train()
     for _ in range(plan.local_epochs):
         order = torch.randperm(len(images), generator=generator).to(device)
         for chosen in order.split(plan.batch_size):
             batch = augment(to_unit_interval(pixels[chosen]), plan.augmentation, generator)
             optimizer.zero_grad(set_to_none=True)
-            loss_of(model(batch) + shift, labels[chosen]).backward()
+            loss_of(_logits(model, batch, plan) + shift, labels[chosen]).backward()
             optimizer.step()
+
+
+def _logits(model: nn.Module, images: Tensor, plan: TrainingConfig) -> Tensor:
+    """Return the logits of `model`, computed in the precision of `plan`."""
+    if plan.precision == "full":
+        logits: Tensor = model(images)
+        return logits
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        rounded: Tensor = model(images)
+    return rounded.float()
 
 
 def label_shift(images: ImageSet, info: DatasetInfo, kind: str) -> Tensor:

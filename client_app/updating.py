@@ -1,6 +1,8 @@
-"""From the received model to this hospital's update: its plan, plain training or DP-SGD, then noise on the whole."""
+"""From the received model to this hospital's update: its plan, training with or without DP-SGD and masking, noise."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -8,6 +10,8 @@ from torch import nn
 from client_app.device import pick_device
 from client_app.granting import require_mechanism
 from client_app.ledger import Ledger
+from client_app.ledger.release import NO_MASKING
+from client_app.masking.preparation import Masking, require_claimable
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
 from client_app.protection import Protection, plan_protection
@@ -25,20 +29,29 @@ from federation.records.tasks import TrainingTask
 
 
 def plan_update(
-    site: Site, ledger: Ledger, key: ReleaseKey, configuration: Configuration, plan: TrainingConfig, images: ImageSet
+    site: Site,
+    ledger: Ledger,
+    key: ReleaseKey,
+    configuration: Configuration,
+    plan: TrainingConfig,
+    images: ImageSet,
+    masking: Masking | None,
 ) -> tuple[Bill, Protection | None]:
     """Return what the update of the task of `key` will cost and how it is protected; None without a mechanism.
 
+    Masking is written down on the bill and costs and saves nothing.
+
     Raises:
-        SiteError: the policy does not allow the mechanism.
+        SiteError: the policy does not allow the mechanism, or the synthetic images let no epsilon be claimed.
         BudgetExhaustedError: the run's planned releases were made, or nothing is left to plan with.
         PrivacyError: no noise is enough, or a formula does not hold for what was asked.
         LedgerError: the ledger cannot be used.
     """
-    privacy = configuration.privacy
+    privacy, record = configuration.privacy, NO_MASKING if masking is None else masking.record
     if privacy.mechanism == "none":
         require_mechanism(site.policy, "none")
-        return unprotected(site.data_set), None
+        return replace(unprotected(site.data_set), masking=record), None
+    require_claimable(masking, privacy.mechanism, ledger.history(site.data_set).counts)
     before, during = read_histories(ledger, key, site.data_set)
     protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
     grant = protection.grant
@@ -50,6 +63,7 @@ def plan_update(
         cap=grant.cap,
         budget=grant.budget,
         account=grant.account,
+        masking=record,
     )
     return bill, protection
 
@@ -62,6 +76,7 @@ def compute_update(
     *,
     protection: Protection | None,
     noise: NoiseSource,
+    masking: Masking | None = None,
 ) -> Parameters:
     """Return the parameters after local training minus those received.
 
@@ -94,12 +109,23 @@ def compute_update(
                 noise=noise,
                 generator=generator,
                 device=device,
+                masking=masking,
             )
         else:
-            train_locally(model, dataset.train, dataset.info, task.plan, generator=generator, device=device)
+            train_locally(
+                model, dataset.train, dataset.info, task.plan, generator=generator, device=device, masking=masking
+            )
     except RuntimeError as error:
         raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
-    update = subtract(read_parameters(model), task.parameters)
+    return _or_zeros(subtract(read_parameters(model), task.parameters), site, task, protection)
+
+
+def _or_zeros(update: Parameters, site: Site, task: TrainingTask, protection: Protection | None) -> Parameters:
+    """Return `update`, or under a mechanism zeros in the place of one that is not finite.
+
+    Raises:
+        SiteError: it is not finite, and there is no mechanism.
+    """
     if is_finite(update):
         return update
     if protection is None:

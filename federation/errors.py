@@ -136,6 +136,8 @@ class SiteErrorCode(IntEnum):
     POLICY_EXAMPLES = 117
     POLICY_METRICS = 118
     NOTHING_PENDING = 119
+    MASKING_CACHE = 120
+    MASKING_PROVENANCE = 121
 
     @property
     def sentence(self) -> str:
@@ -164,6 +166,8 @@ _SENTENCES = {
     SiteErrorCode.POLICY_EXAMPLES: "The hospital has fewer training images than its policy demands.",
     SiteErrorCode.POLICY_METRICS: "The site policy does not let evaluation metrics leave like this.",
     SiteErrorCode.NOTHING_PENDING: "The hospital keeps no result that fits the decision.",
+    SiteErrorCode.MASKING_CACHE: "The hospital has no synthetic images that fit the masking that was asked for.",
+    SiteErrorCode.MASKING_PROVENANCE: "No epsilon can be claimed with this hospital's synthetic images.",
 }
 
 

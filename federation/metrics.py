@@ -65,6 +65,12 @@ def criterion(task: Task) -> nn.Module:
     return nn.BCEWithLogitsLoss() if task is Task.MULTILABEL else nn.CrossEntropyLoss()
 
 
+def losses_of(logits: Tensor, labels: Tensor, task: Task) -> Tensor:
+    """Return the training loss of each image in nats, shape (N,), without a mean over images."""
+    losses: Tensor = type(criterion(task))(reduction="none")(logits, labels)
+    return losses.mean(dim=1) if losses.ndim == 2 else losses
+
+
 def targets(labels: Tensor, task: Task) -> Tensor:
     """Return int64 `labels` in the dtype that the loss of `task` expects."""
     return labels.float() if task is Task.MULTILABEL else labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,11 @@ class Cache:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def digest(self) -> str:
+        """Sha256 over the digests of all files, in order: of images and labels, not of what the manifest says."""
+        return hashlib.sha256("".join(shard.sha256 for shard in self.manifest.shards).encode()).hexdigest()
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> NDArray[np.uint8]:
         """Return a copy of the images at `indices`, in that order: uint8, shape (len(indices), C, H, W).

@@ -11,8 +11,8 @@ from torch import Tensor
 from client_app.augmentation import augment
 from client_app.dp_sgd.units import Sample
 from federation.config import PrivacyConfig, TrainingConfig
-from federation.datasets.image_set import DatasetInfo, ImageSet, Task
-from federation.metrics import criterion, targets
+from federation.datasets.image_set import DatasetInfo, ImageSet
+from federation.metrics import targets
 from federation.preprocessing import to_unit_interval
 
 
@@ -69,9 +69,3 @@ class Batches:
 def count_views(plan: TrainingConfig, privacy: PrivacyConfig) -> int:
     """Return the number of views per image; without augmentation all would be equal, so one does."""
     return privacy.augmentation_multiplicity if plan.augmentation != "none" else 1
-
-
-def losses_of(logits: Tensor, labels: Tensor, task: Task) -> Tensor:
-    """Return the training loss of each image in nats, shape (N,), without a mean over images."""
-    losses: Tensor = type(criterion(task))(reduction="none")(logits, labels)
-    return losses.mean(dim=1) if losses.ndim == 2 else losses

@@ -40,15 +40,23 @@ class ClippingOptimizer(Protocol):
     def step_on_nobody(self) -> None:
         """Do the step of an empty sample: noise, and nothing else."""
 
+    def put_beside(self, share: float, gradients: list[Tensor]) -> None:
+        """Let the next step move by `share` times the noised mean plus `gradients`, by parameter."""
+
+    def step_outside(self, gradients: list[Tensor]) -> None:
+        """Move by `gradients` alone; nothing private enters."""
+
 
 class _OwnNoise:
     """Overrides where Opacus takes noise from, which is torch's global generator.
 
     Attributes:
         noise: the stream that is drawn from instead.
+        beside: what the noised mean of the next step is multiplied by, and what is added to it; None for neither.
     """
 
     noise: NoiseSource
+    beside: tuple[float, list[Tensor]] | None = None
 
     def add_noise(self: Any) -> None:
         """Write the noised sum of clipped gradients into `grad` of every parameter."""
@@ -64,6 +72,27 @@ class _OwnNoise:
             parameter.summed_grad = torch.zeros_like(parameter)
         self.add_noise()
         self.scale_grad()
+        self.original_optimizer.step()
+        self.zero_grad(set_to_none=True)
+
+    def put_beside(self, share: float, gradients: list[Tensor]) -> None:
+        """Keep for the next step; see `ClippingOptimizer`."""
+        self.beside = share, gradients
+
+    def scale_grad(self: Any) -> None:
+        """Divide the noised sum by the expected number of units, then take in what stands beside the mechanism."""
+        super().scale_grad()  # type: ignore[misc]
+        if self.beside is None:
+            return
+        share, gradients = self.beside
+        self.beside = None
+        for parameter, extra in zip(self.params, gradients, strict=True):
+            parameter.grad.mul_(share).add_(extra)
+
+    def step_outside(self: Any, gradients: list[Tensor]) -> None:
+        """Move without the mechanism; see `ClippingOptimizer`."""
+        for parameter, gradient in zip(self.params, gradients, strict=True):
+            parameter.grad = gradient
         self.original_optimizer.step()
         self.zero_grad(set_to_none=True)
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import Batches, losses_of
+from client_app.dp_sgd.batches import Batches
 from client_app.dp_sgd.gradient_hooks import UnitGradients, hooks_on
 from client_app.dp_sgd.separability import require_separable
 from client_app.dp_sgd.training import require_private_plan
@@ -20,6 +20,7 @@ from federation.accounting.events import GaussianRelease
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.errors import PrivacyError
+from federation.metrics import losses_of
 
 
 def survey_gradient_norms(  # noqa: PLR0913 - what training takes, and the bins

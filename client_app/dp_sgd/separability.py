@@ -6,11 +6,12 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import Batch, losses_of
+from client_app.dp_sgd.batches import Batch
 from client_app.dp_sgd.clipping import Losses
 from client_app.dp_sgd.gradient_hooks import hooks_on
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import SiteError, SiteErrorCode
+from federation.metrics import losses_of
 
 _BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

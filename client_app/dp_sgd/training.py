@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import Batch, Batches, count_views, losses_of
-from client_app.dp_sgd.clipping import make_clipping_optimizer
-from client_app.dp_sgd.gradient_hooks import hooks_on
+from client_app.dp_sgd.batches import Batch, Batches, count_views
+from client_app.dp_sgd.beside import SyntheticGradients
+from client_app.dp_sgd.clipping import ClippingOptimizer, Losses, make_clipping_optimizer
+from client_app.dp_sgd.gradient_hooks import Hooks, hooks_on
 from client_app.dp_sgd.separability import require_separable
-from client_app.dp_sgd.units import group_units
+from client_app.dp_sgd.units import Sample, group_units
+from client_app.masking.preparation import Masking
+from client_app.masking.schedule import Step, plan_epoch
 from client_app.noise.source import NoiseSource
 from client_app.training import make_optimizer, prior_shift
 from federation.accounting.events import SampledGaussianRelease
@@ -17,6 +20,7 @@ from federation.accounting.sampling_plan import plan_sampling
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.errors import SiteError, SiteErrorCode
+from federation.metrics import losses_of
 
 
 def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what privacy adds
@@ -30,6 +34,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     noise: NoiseSource,
     generator: torch.Generator,
     device: torch.device,
+    masking: Masking | None = None,
 ) -> SampledGaussianRelease:
     """Train `model` in place by `plan` and return the event that releasing it is.
 
@@ -37,20 +42,23 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     (De et al., arXiv 2204.13650, section 3.3), clips the average to `privacy.clip_norm`, adds noise to the sum, divides
     by the expected number of units and lets the plan's optimizer move (Abadi et al., arXiv 1607.00133, algorithm 1). A
     sample that turns out empty is a step on noise alone, never skipped, and a unit whose gradient is NaN or infinite
-    contributes nothing.
+    contributes nothing. With `masking`, gradients of synthetic images are added to the noised mean, in the proportions
+    that `client_app.masking.schedule` states for the expected number of units; they are neither clipped nor noised.
 
     Guarantee: the trained parameters are (epsilon, delta)-differentially private for every pair that
     `federation.accounting` computes from the returned event, under the add-or-remove relation: the neighbouring data
     set has one unit more, while event and divisor stay what they are. The unit is one image under `privacy.unit =
     "record"`; under `"patient"` it is all images of one patient, of which at most `privacy.images_per_patient` enter a
-    step.
+    step. Masking leaves this as it is, provided that no private image had a part in the synthetic ones or that part is
+    booked beside the event, which `client_app.masking.preparation.require_claimable` checks: what is added to the
+    noised mean depends on parameters and synthetic images only.
 
-    Not guaranteed: that the number of units stays secret: event and divisor tell it, so it counts as public; that
-    running out of memory tells nothing, though the size of a part is bounded; secrecy against someone who knows the
-    state of `noise` or of `generator`, or who measures how long training takes, which follows the private sizes of
-    the samples; exact arithmetic: sums in float32 may exceed the clip norm by rounding, and the noise is as good
-    against attacks on floating-point numbers as `noise` is; two patients who share a number, or one patient who has
-    two.
+    Not guaranteed: that masking adds privacy; that the number of units stays secret: event and divisor tell it, so
+    it counts as public; that running out of memory tells nothing, though the size of a part is bounded; secrecy
+    against someone who knows the state of `noise` or of `generator`, or who measures how long training takes, which
+    follows the private sizes of the samples; exact arithmetic: sums in float32 may exceed the clip norm by
+    rounding, and the noise is as good against attacks on floating-point numbers as `noise` is; two patients who
+    share a number, or one patient who has two.
 
     Args:
         model: already on `device`; a model without batch statistics. What is left on it afterwards is trained values.
@@ -62,6 +70,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
         noise: draws the noise, the samples, and which of a patient's images enter a step.
         generator: CPU generator for augmentation; at a deployed hospital seeded by the operating system.
         device: where to compute.
+        masking: synthetic images and how they take part; None for none.
 
     Raises:
         SiteError: the plan or the model does not go with DP-SGD, or there are no images or no patients' numbers.
@@ -76,6 +85,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     def losses_of_batch(batch: Batch) -> Tensor:
         return losses_of(model(batch.images) + shift, batch.labels, info.task)
 
+    expected = event.sampling_probability * units.count
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with hooks_on(model, privacy.grad_sample) as hooks:
         optimizer = make_clipping_optimizer(
@@ -84,19 +94,65 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
             clip_norm=privacy.clip_norm,
             noise_multiplier=noise_multiplier,
             noise=noise,
-            expected_units=event.sampling_probability * units.count,
+            expected_units=expected,
         )
-        for _ in range(event.steps):
-            parts = list(
-                units.sample(event.sampling_probability, noise).pieces(privacy.physical_batch // batches.views)
-            )
-            if not parts:
-                optimizer.step_on_nobody()
-            for number, part in enumerate(parts, start=1):
-                batch = batches.take(part)
-                optimizer.signal_skip_step(number < len(parts))
-                optimizer.add_part(batch, losses_of_batch)
+        beside = None if masking is None else _stand_beside(model, hooks, info, plan, masking, generator=generator)
+        for _ in range(plan.local_epochs):
+            for step in _plan_epoch(event, units.count, plan, masking):
+                if beside is None or _add_beside(step, beside, optimizer, expected):
+                    sample = units.sample(event.sampling_probability, noise)
+                    parts = list(sample.pieces(privacy.physical_batch // batches.views))
+                    _step(optimizer, parts, batches, losses_of_batch)
     return event
+
+
+def _plan_epoch(event: SampledGaussianRelease, units: int, plan: TrainingConfig, masking: Masking | None) -> list[Step]:
+    """Return the steps of one epoch; how many units each draws is private, so the expected number stands for it."""
+    batches = [event.sampling_probability * units] * (event.steps // plan.local_epochs)
+    return plan_epoch("none", batches, 0) if masking is None else plan_epoch(masking.mode, batches, masking.size)
+
+
+def _stand_beside(
+    model: nn.Module,
+    hooks: Hooks,
+    info: DatasetInfo,
+    plan: TrainingConfig,
+    masking: Masking,
+    *,
+    generator: torch.Generator,
+) -> SyntheticGradients:
+    device = next(model.parameters()).device
+    shift = prior_shift(info, plan).to(device)
+    return SyntheticGradients(
+        model,
+        hooks,
+        lambda images, labels: losses_of(model(images) + shift, labels, info.task),
+        masking,
+        augmentation=plan.augmentation,
+        generator=generator,
+        device=device,
+    )
+
+
+def _add_beside(step: Step, beside: SyntheticGradients, optimizer: ClippingOptimizer, expected: float) -> bool:
+    """Prepare the synthetic part of `step`, or do it where it is the whole; return whether a private part follows."""
+    if step.batch == 0:
+        beside.shuffle()
+    gradients = beside.compute(step.synthetic, step.synthetic_weight)
+    if step.batch is None:
+        optimizer.step_outside(gradients)
+        return False
+    optimizer.put_beside(step.real_weight * expected, gradients)
+    return True
+
+
+def _step(optimizer: ClippingOptimizer, parts: list[Sample], batches: Batches, losses: Losses) -> None:
+    """Do one private step on the `parts` of its sample, which may be none."""
+    if not parts:
+        optimizer.step_on_nobody()
+    for number, part in enumerate(parts, start=1):
+        optimizer.signal_skip_step(number < len(parts))
+        optimizer.add_part(batches.take(part), losses)
 
 
 def dp_sgd_event(

@@ -14,6 +14,8 @@ from federation.errors import LedgerError, PrivacyError
 
 ACCOUNT_NAMES = tuple(ACCOUNTS)
 _LONGEST_NAME = 200
+_MASKING_LENGTH = 37
+NO_MASKING = f"{'none':<11} {0:08d} {0:016d}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class ReleaseRequest:
         delta: at which epsilon is counted; at least 0 where nothing is protected.
         cap: the most epsilon that may be spent on the data set; at least 0 where nothing is protected.
         account: "linear", "rdp" or "pld": the one that the cap binds on.
+        masking: what the release was masked with, from `describe_masking`: written down, and never counted as privacy.
     """
 
     run_id: str
@@ -39,6 +42,7 @@ class ReleaseRequest:
     delta: float
     cap: float
     account: str
+    masking: str = NO_MASKING
 
     def __post_init__(self) -> None:
         """Check names and bounds.
@@ -51,6 +55,8 @@ class ReleaseRequest:
             name = getattr(self, field)
             if not (isinstance(name, str) and 1 <= len(name) <= _LONGEST_NAME and name.isprintable()):
                 raise LedgerError(f"Expected {field}={name!r} as 1 to {_LONGEST_NAME} printable characters.")
+        if not (len(self.masking) == _MASKING_LENGTH and self.masking.isascii()):
+            raise LedgerError(f"Expected masking={self.masking!r} as {_MASKING_LENGTH} ASCII characters.")
         if (self.event is None) != (self.mechanism.name == "none"):
             raise LedgerError(f"Expected an event exactly where there is a mechanism, found {self}.")
         account_of(self.account)
@@ -148,7 +154,19 @@ def request_as_dict(request: ReleaseRequest) -> dict[str, Any]:
         "delta": request.delta,
         "cap": request.cap,
         "account": request.account,
+        "masking": request.masking,
     }
+
+
+def describe_masking(mode: str, size: int, cache: str) -> str:
+    """Return what the ledger says of masking, of the same length whatever it is: a row's size tells nothing.
+
+    Args:
+        mode: of masking, at most 11 characters.
+        size: synthetic images, below 10^8.
+        cache: digest of the cache, hexadecimal; its first 16 digits are kept.
+    """
+    return f"{mode:<11} {size:08d} {cache[:16]:<16}"
 
 
 def request_from_dict(content: Mapping[str, Any]) -> ReleaseRequest:
@@ -173,6 +191,8 @@ def request_from_dict(content: Mapping[str, Any]) -> ReleaseRequest:
             delta=content["delta"],
             cap=content["cap"],
             account=content["account"],
+            # Rows from before masking was recorded lack it.
+            masking=content.get("masking", NO_MASKING),
         )
     except (KeyError, TypeError, ValueError, AttributeError, PrivacyError) as error:
         raise LedgerError(f"Expected a reservation's fields, found {error!r}.") from error

@@ -98,6 +98,7 @@ def flatten_row(row: Row) -> dict[str, Any]:
         "delta": content.get("delta", ""),
         "cap": content.get("cap", ""),
         **{f"{name}-after": after.get(name, "") for name in ACCOUNT_NAMES},
+        "masking": _harmless(" ".join(str(content.get("masking", "")).split())),
         "unprotected-after": content.get("unprotected", ""),
         "digest": row.digest.hex(),
         "seal": row.seal.hex(),

@@ -1,6 +1,7 @@
 """The run configuration: frozen pydantic tables (`tables`), parsed once from Flower's flat dictionary (`parsing`)."""
 
 from federation.config.aggregation_table import AggregationConfig
+from federation.config.masking_table import MaskingConfig
 from federation.config.parsing import describe_keys, flatten, nest, parse_configuration
 from federation.config.privacy_table import PrivacyConfig
 from federation.config.tables import (
@@ -15,6 +16,7 @@ __all__ = [
     "AggregationConfig",
     "Configuration",
     "DataConfig",
+    "MaskingConfig",
     "ModelConfig",
     "PrivacyConfig",
     "RunConfig",

@@ -56,7 +56,6 @@ def test_mechanism_that_is_not_allowed_is_refused(mechanism: Any) -> None:
     [
         ({}, "mlp", 100, SiteErrorCode.POLICY_MODEL),
         ({}, "cnn", 49, SiteErrorCode.POLICY_EXAMPLES),
-        ({"masking": {"required": True}}, "cnn", 100, SiteErrorCode.POLICY_MASKING),
     ],
 )
 def test_training_against_the_policy_is_refused(

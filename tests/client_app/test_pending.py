@@ -22,7 +22,7 @@ from client_app.site import ReleaseKey
 from client_app.trained_update import TrainedUpdate, decode_trained_update, encode_trained_update, terms_of
 from federation.accounting.events import GaussianRelease, Relation, SampledGaussianRelease, Unit
 from federation.accounting.mechanism import Mechanism
-from federation.config import PrivacyConfig
+from federation.config import Configuration, MaskingConfig, PrivacyConfig
 from federation.errors import LedgerError, SiteError, SiteErrorCode
 from federation.parameters import Parameters, digest
 
@@ -393,8 +393,10 @@ def test_folder_that_cannot_be_read_is_an_error_with_its_remedy(slot: Slot) -> N
 
 
 def test_terms_differ_where_policy_or_request_do() -> None:
-    request = PrivacyConfig(mechanism="update-gaussian")
-    terms = {terms_of(None, request), terms_of(None, request.model_copy(update={"clip_norm": 2.0}))}
+    request = Configuration(privacy=PrivacyConfig(mechanism="update-gaussian"))
+    other = Configuration(privacy=PrivacyConfig(mechanism="update-gaussian", clip_norm=2.0))
+    masked = request.model_copy(update={"masking": MaskingConfig(mode="joint")})
+    terms = {terms_of(None, request), terms_of(None, other), terms_of(None, masked)}
 
-    assert len(terms) == 2
-    assert terms_of(None, PrivacyConfig(mechanism="update-gaussian")) in terms
+    assert len(terms) == 3
+    assert terms_of(None, Configuration(privacy=PrivacyConfig(mechanism="update-gaussian"))) in terms

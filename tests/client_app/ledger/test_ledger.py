@@ -190,6 +190,7 @@ def test_reservation_row_carries_everything_that_it_was_decided_on(place: Place)
         "delta": 1e-5,
         "cap": 3.5,
         "account": "pld",
+        "masking": "none        00000000 0000000000000000",
         "after": {"linear": spend.linear, "rdp": spend.rdp, "pld": spend.pld},
         "unprotected": 0,
     }

@@ -220,6 +220,11 @@ BOUND_TO_OTHERS = {
     "privacy.layer-shares",
     "aggregation.shifts",
     "run.checkpoint-every",
+    "training.precision",
+    "masking.mode",
+    "masking.size",
+    "masking.micro-batch",
+    "masking.refresh",
 }
 ALL_KEYS = st.fixed_dictionaries(
     {},

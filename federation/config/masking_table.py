@@ -1,0 +1,104 @@
+"""The `masking` table of the run configuration: what the server asks for. A hospital's own policy may demand more."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from federation.config.table import Table
+
+MaskingMode = Literal["none", "sequential", "lambda", "joint", "interleaved"]
+REFRESHES = ("none", "subset", "augment", "rotate")
+AUTO = "auto"
+_SIZE = re.compile("[1-9][0-9]{0,6}")
+
+
+class MaskingConfig(Table):
+    """Masking by gradients of synthetic images: an empirical defence, never differential privacy."""
+
+    mode: MaskingMode = Field(
+        "none",
+        description="How gradients of synthetic images join those of real ones. `interleaved`: the synthetic images "
+        "are divided among the mini-batches, every step takes the mean over both; `joint`: every step takes the mean "
+        "over a mini-batch and all synthetic images; `lambda`: a step on all synthetic images ends each epoch, "
+        "weighted by numbers of images; `sequential`: that step without weights, as published, which measurement shows "
+        "to protect hardly at all.",
+    )
+    size: str = Field(
+        "2048",
+        description="M, synthetic images per local epoch; or `auto`: the fewest with which the expected share of real "
+        "images that leave verbatim, (1 - 1/k)^(n + M - 1), is at most `masking.target`.",
+    )
+    target: float = Field(
+        0.05, gt=0, lt=1, description="Under `masking.size = auto`: largest expected share that leaves verbatim."
+    )
+    capacity: int = Field(
+        1024,
+        ge=2,
+        le=100_000_000,
+        description="k, how many bins a malicious server's layer is assumed to have. A server may well have more.",
+    )
+    micro_batch: int = Field(
+        64,
+        ge=1,
+        le=65536,
+        description="Images, real and synthetic together, in memory at a time. The gradient does not depend on it, "
+        "memory and speed do; at most `masking.size`.",
+    )
+    refresh: str = Field(
+        "none",
+        description="What changes from one update to the next, so that their difference does not cancel the synthetic "
+        "images: `none`; `subset`: M others drawn from a larger cache; `augment`: the same ones shifted by up to two "
+        "pixels and a little brighter or darker; `rotate`: the next M of the cache, until all were used. Joined by "
+        "`+`, for example `subset+augment`.",
+    )
+    batch_statistics: Literal["refuse", "freeze"] = Field(
+        "refuse",
+        description="What to do with layers that keep batch statistics, which make a gradient depend on how a batch is "
+        "divided: refuse the model, or use their statistics as received.",
+    )
+    cache: str = Field(
+        "",
+        description="Absolute folder with a cache for every simulated hospital, in a subfolder of its id; `aegis cache "
+        "build --every` makes them. A deployed hospital uses the cache that its site policy names.",
+    )
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _be_a_number_or_auto(cls, size: object) -> object:
+        text = str(size) if type(size) is int else size
+        if not isinstance(text, str) or (text != AUTO and not _SIZE.fullmatch(text)):
+            raise ValueError(f"Expected a whole number from 1 to 9999999, or {AUTO!r}.")
+        return text
+
+    @field_validator("refresh")
+    @classmethod
+    def _be_ways_to_refresh(cls, refresh: str) -> str:
+        ways = refresh.split("+")
+        alone = "none" in ways or {"subset", "rotate"} <= set(ways)
+        if set(ways) - set(REFRESHES) or len(set(ways)) < len(ways) or (alone and len(ways) > 1):
+            raise ValueError(f"Expected one of {', '.join(REFRESHES)}, or augment joined with subset or rotate by '+'.")
+        return refresh
+
+    @model_validator(mode="after")
+    def _fill_a_micro_batch(self) -> Self:
+        if self.images is not None and self.is_on and self.micro_batch > self.images:
+            raise ValueError(f"Expected micro-batch={self.micro_batch} <= size={self.images}.")
+        return self
+
+    @property
+    def images(self) -> int | None:
+        """M as a number; None for `auto`."""
+        return None if self.size == AUTO else int(self.size)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether masking is asked for."""
+        return self.mode != "none"
+
+    @property
+    def refreshes(self) -> frozenset[str]:
+        """The ways in which synthetic images change between updates."""
+        return frozenset(self.refresh.split("+")) - {"none"}

@@ -1,0 +1,55 @@
+"""How many images a malicious server is expected to read out of one update, by counting alone.
+
+A server that plants a linear layer of k units whose thresholds divide the images into k equally likely bins reads an
+image verbatim when no other image of the update lies in its bin (Fowl et al., Robbing the Fed, arXiv 2110.13057,
+section 4.2). Of n real and M synthetic images that are alike, a real one is alone with probability (1 - 1/k)^(n+M-1).
+
+Not guaranteed: that a server is bound to k, or to one update. More bins, several updates from the same images, or
+synthetic images that differ from real ones leave more; nothing here is a bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def expected_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
+    """Return the expected share of real images that lie alone in their bin, in [0, 1].
+
+    Args:
+        real: n, images whose gradients are summed; at least 1.
+        synthetic: M, at least 0.
+        capacity: k, at least 2.
+
+    Raises:
+        ValueError: a number is out of bounds.
+    """
+    _require(real, synthetic, capacity)
+    return math.exp((real + synthetic - 1) * math.log1p(-1 / capacity))
+
+
+def smallest_size(real: int, capacity: int, target: float) -> int:
+    """Return the smallest M >= 1 with `expected_verbatim_share(real, M, capacity) <= target`.
+
+    Args:
+        real: n, at least 1.
+        capacity: k, at least 2.
+        target: in (0, 1).
+
+    Raises:
+        ValueError: a number is out of bounds.
+    """
+    _require(real, 1, capacity)
+    if not 0 < target < 1:
+        raise ValueError(f"Expected 0 < target={target} < 1.")
+    size = max(1, math.ceil(math.log(target) / math.log1p(-1 / capacity)) + 1 - real)
+    while expected_verbatim_share(real, size, capacity) > target:
+        size += 1
+    while size > 1 and expected_verbatim_share(real, size - 1, capacity) <= target:
+        size -= 1
+    return size
+
+
+def _require(real: int, synthetic: int, capacity: int) -> None:
+    if real < 1 or synthetic < 0 or capacity < 2:
+        raise ValueError(f"Expected real={real} >= 1, synthetic={synthetic} >= 0 and capacity={capacity} >= 2.")
