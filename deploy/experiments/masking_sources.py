@@ -1,0 +1,155 @@
+"""Where the synthetic images of the masking experiment come from, and the caches of all simulated hospitals.
+
+Three generators of different quality, none of which hands a hospital what other hospitals train on:
+
+- `diffusion`: learned from the validation split, which nobody trains or is tested on: it stands for a generator that
+  was trained elsewhere. Images are drawn once, into a pool by class, and every hospital draws from it.
+- `gaussian`: fitted by each hospital to its own training images alone.
+- `real`: images of the validation split themselves: what a perfect generator would give, as far as they go.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aegis_cache.generation.diffusion.generator import load_generator, save_generator
+from aegis_cache.generation.diffusion.training import DiffusionTraining, TrainingPlan
+from aegis_cache.generation.gaussian import GaussianGenerator
+from aegis_cache.store.build import BuildPlan, CacheBuild
+from aegis_cache.store.manifest import GeneratorIdentity, Purpose
+from aegis_cache.store.provenance import Provenance, Source
+from deploy.experiments.cells import Cell, Result
+from federation.config import DataConfig
+from federation.datasets.image_set import Dataset, ImageSet
+from federation.datasets.sites import load_own_folder, load_site
+from federation.preprocessing import PREPROCESSING, align
+from federation.randomness import derive_seed, numpy_stream
+
+SOURCES = ("diffusion", "gaussian", "real")
+MINUTES = 9.0
+PER_CLASS = {"pneumoniamnist": 2048, "organamnist": 700}
+_SHIFT_BELOW = 1000
+_BATCH = 256
+_LEARNED = Provenance(source=Source.PRIVATE_ADAPTED, uses=("a generator learned from images",))
+
+
+def pool_cells(data_root: str) -> list[Cell]:
+    """Return a cell per data set that trains the diffusion model and draws its pool."""
+    return [
+        Cell(
+            name=f"pool-{name}",
+            compute=make_pool,
+            settings={"data": name, "root": data_root, "minutes": MINUTES, "per-class": count},
+        )
+        for name, count in PER_CLASS.items()
+    ]
+
+
+def make_pool(settings: dict[str, Any], folder: Path) -> Result:
+    """Train a diffusion model with one thread on the validation split and keep images of every class.
+
+    Args:
+        settings: `data`, `root`, `minutes`, `per-class`.
+        folder: where model and pool are kept; a training that was broken off goes on.
+    """
+    torch.set_num_threads(1)
+    data = load_own_folder(DataConfig(name=settings["data"], root=settings["root"]), seed=0)
+    kept = folder / "pools" / settings["data"]
+    kept.mkdir(parents=True, exist_ok=True)
+    plan = TrainingPlan(minutes=settings["minutes"], shift=len(data.validation) < _SHIFT_BELOW)
+    training = DiffusionTraining(data.validation, data.info.classes, plan, checkpoint=kept / "training.pt")
+    trained = training.run()
+    save_generator(training.average, kept, name=settings["data"], provenance=_LEARNED)
+    generator = load_generator(kept)
+    labels = np.repeat(np.arange(data.info.classes), settings["per-class"])
+    random = torch.Generator().manual_seed(derive_seed(0, "pool"))
+    drawn = [
+        _aligned(generator.generate(torch.from_numpy(part), 1, random), data)
+        for part in np.split(labels, range(_BATCH, len(labels), _BATCH))
+    ]
+    np.savez(kept / "images.npz", images=np.concatenate(drawn), labels=labels)
+    return {"learned-from": len(data.validation), "training-min": trained.minutes, "images": len(labels)}
+
+
+def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int, seed: int, folder: Path) -> Path:
+    """Return a folder with a cache for every simulated hospital, made now unless it is there.
+
+    Labels of a cache are in the proportions of the hospital's training images.
+
+    Args:
+        settings: `source`, one of `SOURCES`, and `size`, images per cache; fewer where "real" has no more.
+        data: how the data are divided.
+        hospitals: how many.
+        seed: that divides them.
+        folder: of the experiment, with the pools.
+    """
+    source, size = settings["source"], settings["size"]
+    marks = f"{data.partition}-{data.classes_per_hospital}-{data.dirichlet_alpha:g}"
+    made = folder / "caches" / f"{data.name}-{marks}-{hospitals}-{seed}-{source}-{size}"
+    if made.is_dir():
+        return made
+    scratch = made.with_name(f"{made.name}.{numpy_stream(seed, 'scratch').integers(10**9)}.part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    for site in range(hospitals):
+        held = load_site(data, site=site, sites=hospitals, seed=seed)
+        name = f"hospital-{site:03d}"
+        publish(
+            scratch / name, draw(source, held, data, size, folder, site), held, hospital_id=name, data_set=data.name
+        )
+    scratch.replace(made)
+    return made
+
+
+def draw(source: str, held: Dataset, data: DataConfig, size: int, folder: Path, site: int) -> ImageSet:
+    """Return `size` images from `source` for a hospital that holds `held`, with labels in its proportions."""
+    stream = numpy_stream(site, "cache", source)
+    labels = np.sort(stream.choice(held.train.labels, size))
+    if source == "gaussian":
+        generator = GaussianGenerator.fit(held.train, held.info.class_names)
+        random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))
+        return ImageSet(images=_aligned(generator.generate(torch.from_numpy(labels), 1, random), held), labels=labels)
+    stock = _pool(folder, data.name) if source == "diffusion" else load_own_folder(data, seed=0).validation
+    return stock.take(np.concatenate([_pick(stock, label, labels, stream) for label in np.unique(labels)]))
+
+
+def publish(folder: Path, images: ImageSet, held: Dataset, *, hospital_id: str, data_set: str) -> None:
+    """Publish `images` as the cache of a hospital that holds `held`."""
+    info = held.info
+    purpose = Purpose(
+        hospital_id=hospital_id,
+        data_set=data_set,
+        modality="generic",
+        class_names=info.class_names,
+        channels=info.channels,
+        height=info.height,
+        width=info.width,
+        preprocessing=PREPROCESSING,
+    )
+    identity = GeneratorIdentity(kind="folder", name="experiment", digest="0" * 64, provenance=_LEARNED)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with CacheBuild.begin(folder, BuildPlan(purpose=purpose, generator=identity, seed=0), resume=False) as build:
+        build.append(0, 0, images.images, images.labels, {})
+        build.publish(provenance=_LEARNED, acceptance={}, created="2026-01-01T00:00:00+00:00")
+
+
+def _pick(stock: ImageSet, label: int, labels: NDArray[np.int64], stream: np.random.Generator) -> NDArray[np.int64]:
+    """Return places in `stock` of as many images of a class as are wanted, none twice until all were taken."""
+    there, wanted = np.flatnonzero(stock.labels == label), int((labels == label).sum())
+    rounds = -(-wanted // len(there))
+    return np.concatenate([stream.permutation(there) for _ in range(rounds)])[:wanted]
+
+
+def _pool(folder: Path, name: str) -> ImageSet:
+    with np.load(folder / "pools" / name / "images.npz") as stored:
+        return ImageSet(images=stored["images"], labels=stored["labels"])
+
+
+def _aligned(images: torch.Tensor, data: Dataset) -> NDArray[np.uint8]:
+    info = data.info
+    return align(images, channels=info.channels, height=info.height, width=info.width).numpy()
