@@ -6,6 +6,7 @@ whose making is booked, makes adding them post-processing. `client_app.masking.p
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -56,7 +57,10 @@ class SyntheticGradients:
         """Return the gradient of `weight` times the losses of the images at `part` of the order, by parameter."""
         self._hooks.disable_hooks()
         try:
-            accumulate_gradient(self._parameters, self._losses_of, self._pieces(part, weight))
+            with warnings.catch_warnings():
+                # Hooks that stand still are called all the same, and torch warns that images ask for no gradient.
+                warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
+                accumulate_gradient(self._parameters, self._losses_of, self._pieces(part, weight))
         finally:
             self._hooks.enable_hooks()
         found = [torch.zeros_like(item) if item.grad is None else item.grad for item in self._parameters]

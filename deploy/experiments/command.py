@@ -13,6 +13,7 @@ from deploy.experiments.parts import (
     CACHE_PARTS,
     FEDAVG_PARTS,
     LADDER_PARTS,
+    MASKING_PARTS,
     PRIVACY_PARTS,
     SERVER_PARTS,
     STRAGGLER_PARTS,
@@ -159,6 +160,32 @@ def cache_command(
         write=write_cache_results,
     )
     root = data_folder(data, "medmnist")
+    run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("masking")
+def masking_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(MASKING_PARTS)}.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with subfolders medmnist, mnist and cifar10; else AEGIS_TEST_DATA.")
+    ] = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure masking: accuracy, time, memory, bytes, rounding. Run it in the source tree; it resumes."""
+    from deploy.experiments.masking_experiment import masking_cells, masking_claims, write_masking_results
+
+    experiment = Experiment(
+        slug="05-masking",
+        parts=MASKING_PARTS,
+        cells=lambda parts, data_root, _: masking_cells(parts, data_root=data_root),
+        claims=masking_claims,
+        write=write_masking_results,
+    )
+    root = data_folder(data, "")
     run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ Three generators of different quality, none of which hands a hospital what other
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
     made = folder / "caches" / f"{data.name}-{marks}-{hospitals}-{seed}-{source}-{size}"
     if made.is_dir():
         return made
-    scratch = made.with_name(f"{made.name}.{numpy_stream(seed, 'scratch').integers(10**9)}.part")
+    scratch = made.with_name(f"{made.name}.{os.getpid()}.part")
     shutil.rmtree(scratch, ignore_errors=True)
     for site in range(hospitals):
         held = load_site(data, site=site, sites=hospitals, seed=seed)
@@ -102,7 +103,11 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
         publish(
             scratch / name, draw(source, held, data, size, folder, site), held, hospital_id=name, data_set=data.name
         )
-    scratch.replace(made)
+    try:
+        scratch.replace(made)
+    except OSError:
+        # Another process was faster with the same caches.
+        shutil.rmtree(scratch)
     return made
 
 
@@ -118,7 +123,15 @@ def draw(source: str, held: Dataset, data: DataConfig, size: int, folder: Path, 
     return stock.take(np.concatenate([_pick(stock, label, labels, stream) for label in np.unique(labels)]))
 
 
-def publish(folder: Path, images: ImageSet, held: Dataset, *, hospital_id: str, data_set: str) -> None:
+def publish(
+    folder: Path,
+    images: ImageSet,
+    held: Dataset,
+    *,
+    hospital_id: str,
+    data_set: str,
+    provenance: Provenance = _LEARNED,
+) -> None:
     """Publish `images` as the cache of a hospital that holds `held`."""
     info = held.info
     purpose = Purpose(
@@ -131,11 +144,11 @@ def publish(folder: Path, images: ImageSet, held: Dataset, *, hospital_id: str, 
         width=info.width,
         preprocessing=PREPROCESSING,
     )
-    identity = GeneratorIdentity(kind="folder", name="experiment", digest="0" * 64, provenance=_LEARNED)
+    identity = GeneratorIdentity(kind="folder", name="experiment", digest="0" * 64, provenance=provenance)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with CacheBuild.begin(folder, BuildPlan(purpose=purpose, generator=identity, seed=0), resume=False) as build:
         build.append(0, 0, images.images, images.labels, {})
-        build.publish(provenance=_LEARNED, acceptance={}, created="2026-01-01T00:00:00+00:00")
+        build.publish(provenance=provenance, acceptance={}, created="2026-01-01T00:00:00+00:00")
 
 
 def _pick(stock: ImageSet, label: int, labels: NDArray[np.int64], stream: np.random.Generator) -> NDArray[np.int64]:

@@ -1,0 +1,165 @@
+"""`aegis experiment masking`: what masking costs in accuracy, time, memory and bytes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.experiments.cells import Cell, Result
+from deploy.experiments.claims import Claim, claim, claims_as_json, claims_as_table
+from deploy.experiments.masking_costs import cost_cells
+from deploy.experiments.masking_exactness import exactness_cells
+from deploy.experiments.masking_federations import LAST, ROUNDS, SEEDS, accuracy_cells, sweep_cells
+from deploy.experiments.masking_page import draw_accuracies, masking_sections
+from deploy.experiments.masking_sources import pool_cells
+from federation.durable import write_durably
+
+COMMAND = "aegis experiment masking"
+_DEFAULT = "interleaved"
+
+Results = dict[str, Result]
+
+
+def masking_cells(parts: Sequence[str], *, data_root: str) -> list[Cell]:
+    """Return the cells of the named `parts`.
+
+    Args:
+        parts: of `MASKING_PARTS`; "accuracy" and "sweep" need the finished cells of "pools".
+        data_root: folder with the subfolders medmnist, mnist and cifar10.
+    """
+    medmnist = str(Path(data_root) / "medmnist") if data_root else ""
+    cells: list[Cell] = []
+    cells += pool_cells(medmnist) if "pools" in parts else []
+    cells += exactness_cells() if "exactness" in parts else []
+    cells += accuracy_cells(medmnist) if "accuracy" in parts else []
+    cells += sweep_cells(medmnist) if "sweep" in parts else []
+    cells += cost_cells(data_root) if "costs" in parts else []
+    return cells
+
+
+def masking_claims(results: Results) -> list[Claim]:
+    """Return every claim of the experiment; one whose cells are missing has no value."""
+    return [
+        _accuracy_claim(results, "accuracy_delta_points_organa", "organamnist"),
+        _accuracy_claim(results, "accuracy_delta_points_pneumonia", "pneumoniamnist"),
+        _time_claim(results, "mnist_overhead_ratio", "<= 3.8", "mnist"),
+        _time_claim(results, "cifar_overhead_ratio", "<= 4.4", "cifar"),
+        *_exactness_claims(results),
+        _memory_claim(results),
+    ]
+
+
+def write_masking_results(results: Results, made: dict[str, dict[str, str]], folder: Path) -> None:
+    """Write `05-masking.json`, `05-masking.md` and the plot into `folder`.
+
+    Args:
+        results: finished cells by name.
+        made: when, where and by which code each was made.
+        folder: of the results pages.
+    """
+    claims = masking_claims(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = {name: {"made": made[name], **result} for name, result in results.items()}
+    content = {"command": COMMAND, "claims": claims_as_json(claims, made), "cells": cells}
+    write_durably(folder / "05-masking.json", (json.dumps(content, indent=1) + "\n").encode())
+    draw_accuracies(results, folder / "05-masking-accuracy.svg")
+    machines = "; ".join(sorted({item["machine"] for item in made.values()}))
+    sections = [
+        "# 05 Masking inside local training",
+        f"Written by `{COMMAND}`; do not edit. Machine: {machines}.",
+        claims_as_table(claims),
+        *masking_sections(results),
+    ]
+    write_durably(folder / "05-masking.md", ("\n\n".join(part for part in sections if part) + "\n").encode())
+
+
+def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
+    pairs = [(f"{name}-none-{seed}", f"{name}-{_DEFAULT}-{seed}") for seed in SEEDS]
+    whole = [pair for pair in pairs if all(cell in results for cell in pair)]
+    deltas = [100 * (results[masked]["late-accuracy"] - results[plain]["late-accuracy"]) for plain, masked in whole]
+    means = [
+        100 * statistics.fmean(results[cell]["late-accuracy"] for cell in cells) for cells in zip(*whole, strict=True)
+    ]
+    note = ""
+    if means:
+        note = (
+            f"interleaved minus no masking, {means[1]:.1f} - {means[0]:.1f} %, paired by seed; 100 clients, 10 a "
+            f"round, at most 5 classes each, E=3, M=2048, mean over the last {LAST} of {ROUNDS} rounds (the paper does "
+            "not say how many it ran); generator learned from the validation split, which no client trains on"
+        )
+    return _claim(
+        identity,
+        ">= -0.5",
+        deltas if len(whole) == len(SEEDS) else [],
+        "points",
+        part="accuracy",
+        note=note,
+        cells=[cell for pair in pairs for cell in pair],
+        seeds=SEEDS,
+    )
+
+
+def _time_claim(results: Results, identity: str, target: str, data: str) -> Claim:
+    cell = f"time-{data}-{_DEFAULT}-1-full"
+    found = results.get(cell)
+    note = ""
+    if found:
+        note = (
+            "median of alternating pairs, processor time of one thread, float32, interleaved, over the product's own "
+            f"unmasked training: {', '.join(f'{ratio:.2f}' for ratio in found['ratios'])}"
+        )
+    values = [found["median-ratio"]] if found else []
+    return _claim(identity, target, values, "x", part="costs", note=note, cells=[cell])
+
+
+def _exactness_claims(results: Results) -> list[Claim]:
+    counted, rounded = results.get("bytes"), results.get("exactness")
+    told = "reply and task of a masked run beside an unmasked one, without a mechanism and under both; ledger rows too"
+    return [
+        _claim(
+            "wire_overhead_bytes",
+            "== 0",
+            [float(counted["most"])] if counted else [],
+            "bytes",
+            part="exactness",
+            note=told,
+            cells=["bytes"],
+        ),
+        _claim(
+            "microbatch_max_abs_error",
+            "<= 1e-5",
+            [rounded["most"]] if rounded else [],
+            "",
+            part="exactness",
+            note="largest difference in any parameter's gradient between pieces of 1 to 256 and the whole batch of "
+            "270, three networks, float32",
+            cells=["exactness"],
+        ),
+    ]
+
+
+def _memory_claim(results: Results) -> Claim:
+    found = results.get("memory")
+    note = "peak of the whole process with M=4096 over M=512, median of three each"
+    if found:
+        mega = {size: statistics.median(peaks) / 1e6 for size, peaks in found["peak-bytes"].items()}
+        note += f": {', '.join(f'{value:.0f} MB at M={size}' for size, value in mega.items())}"
+    values = [found["growth"]] if found else []
+    return _claim("peak_memory_growth_ratio", "<= 1.05", values, "x", part="costs", note=note, cells=["memory"])
+
+
+def _claim(
+    identity: str,
+    target: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    part: str,
+    note: str,
+    cells: Sequence[str],
+    seeds: Sequence[int] = (0,),
+) -> Claim:
+    command = f"{COMMAND} --part {part}"
+    return claim(identity, target, values, unit=unit, command=command, note=note, cells=cells, seeds=seeds)

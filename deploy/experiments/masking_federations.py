@@ -1,0 +1,117 @@
+"""Accuracy of federations with and without masking, in S1's setting and around it."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy.experiments.cells import Cell, Result
+from deploy.experiments.federations import S1, run_federation
+from deploy.experiments.masking_sources import prepare_caches
+from federation.config import parse_configuration
+
+HOSPITALS = 100
+SEEDS = (0, 1, 2)
+ROUNDS = 12
+LAST = 5
+"""Versions at the end of a run over whose accuracies the mean is taken: single ones jump by several points."""
+
+SIZE = 2048
+MODES = ("none", "sequential", "lambda", "joint", "interleaved")
+_SMALL_JOINT = 512
+_DATA = ("pneumoniamnist", "organamnist")
+SWEEPS: dict[str, dict[str, Any]] = {
+    "M=512": {"size": 512},
+    "M=1024": {"size": 1024},
+    "M=4096": {"size": 4096},
+    "E=1": {"training.local-epochs": 1},
+    "Dirichlet 0.3, 20 hospitals": {"data.partition": "dirichlet", "data.dirichlet-alpha": 0.3, "hospitals": 20},
+    "model mlp": {"model.name": "mlp", "model.hidden-units": 256},
+    "generator gaussian": {"source": "gaussian"},
+    "generator real": {"source": "real"},
+}
+"""What differs from S1's setting, each measured with and without masking on PneumoniaMNIST."""
+
+
+def accuracy_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
+    """Return a cell per data set, mode and seed: quick ones first."""
+    wanted = [(name, mode, seed) for mode in MODES for name in _DATA for seed in SEEDS]
+    return [_cell(f"{name}-{mode}-{seed}", name, mode, seed, data_root, rounds, {}) for name, mode, seed in wanted]
+
+
+def sweep_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
+    """Return two cells per entry of `SWEEPS`, without masking and interleaved, with one seed."""
+    return [
+        _cell(sweep_name(label, mode), "pneumoniamnist", mode, 0, data_root, rounds, change)
+        for label, change in SWEEPS.items()
+        for mode in _modes_of(change)
+    ]
+
+
+def sweep_name(label: str, mode: str) -> str:
+    """Return the name of a cell of `sweep_cells`."""
+    return f"sweep-{re.sub('[^a-z0-9.]+', '-', label.lower())}-{mode}"
+
+
+def _modes_of(change: dict[str, Any]) -> Iterator[str]:
+    """Yield the modes that a sweep needs of its own: without masking, number and origin of images change nothing."""
+    if not change.keys() <= {"size", "source"}:
+        yield "none"
+    yield "interleaved"
+
+
+def size_of(name: str, mode: str) -> int:
+    """Return M of a cell; "joint" computes all M in every mini-batch, which OrganAMNIST's hospitals have six of."""
+    return _SMALL_JOINT if (name, mode) == ("organamnist", "joint") else SIZE
+
+
+def _cell(cell: str, name: str, mode: str, seed: int, data_root: str, rounds: int, change: dict[str, Any]) -> Cell:
+    own = {key: value for key, value in change.items() if "." in key}
+    configuration = {
+        **S1,
+        "data.name": name,
+        "data.root": data_root,
+        "training.precision": "mixed",
+        "aggregation.rounds": rounds,
+        "run.seed": seed,
+        "run.name": cell,
+        "masking.mode": mode,
+        **own,
+    }
+    hospitals = change.get("hospitals", HOSPITALS)
+    settings = {
+        "hospitals": hospitals,
+        "source": change.get("source", "diffusion"),
+        "size": change.get("size", size_of(name, mode)),
+        "configuration": {**configuration, "run.hospitals": hospitals},
+    }
+    return Cell(name=cell, compute=run_masked_federation, settings=settings)
+
+
+def run_masked_federation(settings: dict[str, Any], folder: Path) -> Result:
+    """Run the federation that `settings` describe, its hospitals' caches made first where it is masked.
+
+    Args:
+        settings: `hospitals`, `source`, `size`, `configuration`.
+        folder: of the experiment, with the pools of generated images.
+
+    Returns:
+        What `run_federation` returns, and `late-accuracy`, the mean over the last versions.
+    """
+    wanted = dict(settings["configuration"])
+    if wanted["masking.mode"] != "none":
+        flat = parse_configuration({key: value for key, value in wanted.items() if key != "masking.mode"})
+        caches = prepare_caches(
+            settings, flat.data, hospitals=settings["hospitals"], seed=flat.data_seed, folder=folder
+        )
+        wanted |= {"masking.cache": str(caches.absolute()), "masking.size": str(settings["size"])}
+    found = run_federation({"hospitals": settings["hospitals"], "configuration": wanted}, folder)
+    return {**found, "late-accuracy": late_accuracy(found)}
+
+
+def late_accuracy(found: Result) -> float:
+    """Return the mean accuracy of the last versions on the pooled test images."""
+    return statistics.fmean(point["accuracy"] for point in found["curve"][-LAST:])
