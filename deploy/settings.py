@@ -30,8 +30,13 @@ def load_configuration(app: Path, file: Path | None, assignments: Sequence[str],
     flat.update(_assignment(text) for text in assignments)
     flat.update({key: value for key, value in overrides.items() if value is not None})
     configuration = parse_configuration(flat)
-    root = str(Path(configuration.run.root).absolute())
-    return configuration.model_copy(update={"run": configuration.run.model_copy(update={"root": root})})
+    root, cache = str(Path(configuration.run.root).absolute()), configuration.masking.cache
+    return configuration.model_copy(
+        update={
+            "run": configuration.run.model_copy(update={"root": root}),
+            "masking": configuration.masking.model_copy(update={"cache": cache and str(Path(cache).absolute())}),
+        }
+    )
 
 
 def _app_settings(app: Path) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context
 
-from federation.config import PrivacyConfig
+from federation.config import MaskingConfig, PrivacyConfig, TrainingConfig
 from federation.errors import RefusalCode
+from server_app.masking_words import describe_masking
 from server_app.summary import HospitalSummary, LedgerSummary
 
 _WHAT_LEAVES = (
@@ -58,10 +59,24 @@ _DISCARDED = (
 )
 
 
-def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, HospitalSummary]) -> list[str]:
-    """Return the sentences of a run with `privacy`, as its hospitals declared and the mirror recomputed it."""
+def describe_guarantees(
+    privacy: PrivacyConfig,
+    hospitals: Mapping[str, HospitalSummary],
+    *,
+    masking: MaskingConfig,
+    training: TrainingConfig,
+) -> list[str]:
+    """Return the sentences of a run.
+
+    Args:
+        privacy: what the server asked for.
+        hospitals: as they declared and the mirror recomputed it.
+        masking: what the server asked for.
+        training: the same; it decides what synthetic images weigh.
+    """
+    masked = describe_masking(masking, training, privacy.mechanism)
     if privacy.mechanism == "none":
-        return [_WHAT_LEAVES, _NO_NOISE, _MEASURED]
+        return [_WHAT_LEAVES, _NO_NOISE, _MEASURED, *masked]
     ledgers = {name: item.ledger for name, item in hospitals.items() if item.ledger is not None}
     return [
         _WHAT_LEAVES,
@@ -71,6 +86,7 @@ def describe_guarantees(privacy: PrivacyConfig, hospitals: Mapping[str, Hospital
         _NOT_BOUNDED,
         *_about_scores(hospitals),
         _MEASURED,
+        *masked,
     ]
 
 

@@ -64,7 +64,9 @@ def summarize(
         virtual_s=progress.elapsed_s if engine == "virtual" else None,
         resumed=progress.resumed,
         curve=progress.curve,
-        guarantees=describe_guarantees(configuration.privacy, hospitals),
+        guarantees=describe_guarantees(
+            configuration.privacy, hospitals, masking=configuration.masking, training=configuration.training
+        ),
         configuration=flatten(configuration),
     )
 

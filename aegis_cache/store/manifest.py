@@ -18,7 +18,7 @@ class GeneratorIdentity(Table):
     """Which generator made the images.
 
     Attributes:
-        kind: "stable-diffusion", "diffusion", "gaussian" or "folder".
+        kind: "stable-diffusion", "diffusion", "gaussian", "folder" or "phantom".
         name: the model's or folder's name, for people.
         digest: sha256 over everything the images depend on: weights, files, prompts.
         settings: steps, guidance and the like.

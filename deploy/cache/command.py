@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,22 +11,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from aegis_cache.store.build import CacheBuild
 from aegis_cache.store.cache import Cache, open_cache
 from deploy.cache import options
-from deploy.cache.auditing import audit_cache, describe_audit, remove_reports
-from deploy.cache.construction import (
-    describe_build,
-    made_for_these_images,
-    make_builder,
-    open_own,
-    warn_of_few_images,
-)
-from deploy.cache.display import describe_cache, draw_sheet, show_build, show_training
-from deploy.cache.generators import make_generator
+from deploy.cache.auditing import audit_cache, describe_audit
+from deploy.cache.building import build_cache, describe_cache_build, warn_on
+from deploy.cache.construction import made_for_these_images, open_own, warn_of_few_images
+from deploy.cache.display import describe_cache, draw_sheet
+from deploy.cache.every import build_every, describe_every, summarize
 from deploy.cache.permitted import PermittedImages, permit_by_policy, permit_simulated
 from deploy.cache.request import BuildRequest, Place
-from federation.errors import AegisError, CacheError, ConfigurationError, GenerationError
+from federation.errors import AegisError, CacheError, ConfigurationError
 
 cache = typer.Typer(no_args_is_help=True, help="Synthetic images for masking: build, check and audit them.")
 
@@ -45,6 +39,7 @@ def build_command(
     app: options.App = Path(),
     hospital: options.Hospital = 0,
     hospitals: options.Hospitals = 1,
+    every: options.Every = False,
     generator: options.Kind = "diffusion",
     weights: options.Weights = None,
     weights_are_public: options.ArePublic = False,
@@ -75,7 +70,10 @@ def build_command(
     sheet: options.Sheet = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Build a cache from a generator and the images that the policy permits. Exit code 1: nothing was published."""
+    """Build a cache from a generator and the images that the policy permits. Exit code 1: nothing was published.
+
+    With --every, one for every simulated hospital; exit code 1: one of them has none.
+    """
     _build(context.params)
 
 
@@ -150,46 +148,27 @@ def _build(given: dict[str, Any]) -> None:
     with _exit_codes(given["as_json"]):
         place = Place.of(given)
         request = BuildRequest.of(given)
+        if place.every:
+            _build_every(request, place, console)
+            return
         permitted = _permitted(place)
-        warn_of_few_images(request.images, _say(console))
-        if request.dp_epsilon and not _train_privately(request, permitted, place, console):
-            return
+        warn_of_few_images(request.images, warn_on(console))
         if place.dry_run:
-            typer.echo(json.dumps(describe_build(request, permitted), indent=1))
+            typer.echo(json.dumps(describe_cache_build(request, permitted, place, console), indent=1))
             return
-        with show_training(console) as show:
-            generator = make_generator(
-                request, permitted, place.folder, fresh=place.fresh, say=_say(console), show=show
-            )
-        builder = make_builder(generator, permitted, request)
-        if place.fresh:
-            CacheBuild.discard(place.folder)
-        with show_build(console, request.images) as show_batch:
-            builder.run(place.folder, resume=place.resume, show=show_batch)
-        remove_reports(place.folder)
-        opened = open_cache(place.folder)
-        if place.sheet is not None:
-            draw_sheet(place.sheet, opened, permitted)
+        opened = build_cache(request, permitted, place, console)
     _print_cache(opened, as_json=place.as_json)
 
 
-def _train_privately(request: BuildRequest, permitted: PermittedImages, place: Place, console: Console) -> bool:
-    """Return whether the build goes on; a dry run of a training that is still to come only says what it would cost."""
-    try:
-        from deploy.cache.private_training import PrivateTraining, find_private_generator
-    except ImportError as error:
-        raise GenerationError(
-            f"Expected diffusers to train a generator, found {error}: pip install 'aegis-fl[generate]'."
-        ) from None
-    if find_private_generator(request, place.folder, place.policy, _say(console)):
-        return True
-    training = PrivateTraining(request, permitted, place.policy)
+def _build_every(request: BuildRequest, place: Place, console: Console) -> None:
+    warn_of_few_images(request.images, warn_on(console))
     if place.dry_run:
-        typer.echo(json.dumps({"private-training": training.describe()}, indent=1))
-        return False
-    with show_training(console) as show:
-        training.run(place.folder, say=_say(console), show=show)
-    return True
+        typer.echo(json.dumps(describe_every(request, place, console), indent=1))
+        return
+    outcomes = build_every(request, place, console)
+    sentence, code = summarize(outcomes)
+    typer.echo(json.dumps([outcome.as_dict() for outcome in outcomes], indent=1) if place.as_json else sentence)
+    raise typer.Exit(code)
 
 
 def _permitted(place: Place) -> PermittedImages:
@@ -199,10 +178,6 @@ def _permitted(place: Place) -> PermittedImages:
     if assign:
         raise ConfigurationError("Expected --policy or --set, found both: the policy alone says what a site holds.")
     return permit_by_policy(place.policy)
-
-
-def _say(console: Console) -> Callable[[str], None]:
-    return lambda text: console.print(f"! {text}", style="yellow", markup=False)
 
 
 def _print_cache(opened: Cache, *, as_json: bool) -> None:

@@ -112,9 +112,11 @@ def describe_build(request: BuildRequest, permitted: PermittedImages) -> dict[st
     """Return what a build would do, without training, loading or writing anything.
 
     Raises:
-        ConfigurationError: the policy does not allow what the request needs.
+        ConfigurationError: the policy does not allow what the request needs, or there are no phantoms to imitate.
     """
     info = permitted.info
+    if request.generator == "phantom":
+        permitted.require_phantom()
     proportions = np.ones(info.classes)
     if request.labels == "as-train":
         train, _ = permitted.require("for labels 'as-train'")

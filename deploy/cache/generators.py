@@ -37,7 +37,8 @@ def make_generator(
         show: told how much of the training is done, from 0 to 1, and its state in words.
 
     Raises:
-        ConfigurationError: weights are not named, or the policy does not allow what would have to be done.
+        ConfigurationError: weights are not named, the policy does not allow what would have to be done, or phantoms are
+            asked for by a hospital with other images.
         GenerationError: weights are missing or damaged, or a class cannot be made.
     """
     provenance = Provenance.public() if request.weights_are_public else _UNKNOWN
@@ -45,6 +46,8 @@ def make_generator(
         return _open_folder(request, permitted, provenance)
     if request.generator == "gaussian":
         return _fit_gaussian(request, permitted)
+    if request.generator == "phantom":
+        return _draw_phantoms(permitted)
     if request.generator == "stable-diffusion":
         return _open_stable_diffusion(request, permitted, provenance, say)
     with _diffusers_needed():
@@ -66,6 +69,12 @@ def _fit_gaussian(request: BuildRequest, permitted: PermittedImages) -> Generato
         return GaussianGenerator.load(request.weights)
     images = permitted.require_for_training()
     return GaussianGenerator.fit(images, permitted.info.class_names)
+
+
+def _draw_phantoms(permitted: PermittedImages) -> Generator:
+    from aegis_cache.generation.phantom import PhantomGenerator
+
+    return PhantomGenerator(permitted.require_phantom(), stream=permitted.hospital_id)
 
 
 def _open_stable_diffusion(

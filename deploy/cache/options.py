@@ -13,11 +13,14 @@ Assign = Annotated[list[str] | None, typer.Option("--set", help="table.key=value
 App = Annotated[Path, typer.Option(help="Folder of the Flower app, for a simulated hospital.")]
 Hospital = Annotated[int, typer.Option(help="Number of the simulated hospital, from 0.", min=0)]
 Hospitals = Annotated[int, typer.Option(help="Number of simulated hospitals.", min=1)]
+Every = Annotated[
+    bool, typer.Option("--every", help="Build for all --hospitals, each in a subfolder of FOLDER named by its id.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 Sheet = Annotated[
     Path | None, typer.Option(help="Write a PNG of real beside synthetic images there; it shows patients' images.")
 ]
-Kind = Annotated[str, typer.Option(help="diffusion, stable-diffusion, gaussian or folder.")]
+Kind = Annotated[str, typer.Option(help="diffusion, stable-diffusion, gaussian, folder or phantom.")]
 Weights = Annotated[Path | None, typer.Option(help="Trained generator or images; without: train or fit one.")]
 ArePublic = Annotated[bool, typer.Option("--weights-are-public", help="No private image had a part in --weights.")]
 Adapt = Annotated[bool, typer.Option("--adapt", help="Train --weights further on the permitted images.")]

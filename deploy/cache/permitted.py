@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from client_app.policy import SitePolicy, read_policy
+from deploy.cache.request import simulated_id
 from deploy.settings import load_configuration
 from federation.config import DataConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet, Task
@@ -27,6 +28,7 @@ class PermittedImages:
         train: permitted training images; None where none may be used.
         held_out: validation images, for calibration and audit; None likewise.
         may_train: whether a generator may learn from `train`.
+        simulated: which data a simulated hospital has a share of; None for a hospital with a site policy.
     """
 
     hospital_id: str
@@ -35,6 +37,7 @@ class PermittedImages:
     train: ImageSet | None
     held_out: ImageSet | None
     may_train: bool
+    simulated: DataConfig | None = None
 
     def require(self, purpose: str) -> tuple[ImageSet, ImageSet]:
         """Return training and held-out images.
@@ -61,6 +64,26 @@ class PermittedImages:
                 "images: ask whoever owns the policy, or pass --weights of a generator trained elsewhere."
             )
         return self.train
+
+    def require_phantom(self) -> DataConfig:
+        """Return the configuration of the data set `phantom`, to make images like its own.
+
+        Raises:
+            ConfigurationError: the hospital is not simulated, or has other images than that.
+        """
+        if self.simulated is None:
+            raise ConfigurationError(
+                "Expected a simulated hospital for --generator phantom, found "
+                f"{self.hospital_id!r} with a site policy: made-up phantoms hide no patient's images; choose another "
+                "--generator."
+            )
+        if self.simulated.name != "phantom" or self.simulated.features != "none":
+            raise ConfigurationError(
+                "Expected data.name='phantom' with data.features='none' for --generator phantom, found "
+                f"data.name={self.simulated.name!r} with data.features={self.simulated.features!r}: choose another "
+                "--generator, or these data."
+            )
+        return self.simulated
 
 
 def permit_by_policy(path: Path) -> PermittedImages:
@@ -95,8 +118,9 @@ def permit_simulated(assignments: list[str], app: Path, *, hospital: int, hospit
     """
     configuration = load_configuration(app, None, assignments)
     dataset = load_site(configuration.data, site=hospital, sites=hospitals, seed=configuration.data_seed)
-    name = f"hospital-{hospital:03d}"
-    return _permit(dataset, hospital_id=name, data_set=configuration.data.name, use="train", fraction=1.0)
+    name = simulated_id(hospital)
+    permitted = _permit(dataset, hospital_id=name, data_set=configuration.data.name, use="train", fraction=1.0)
+    return replace(permitted, simulated=configuration.data)
 
 
 def _own_data(policy: SitePolicy) -> DataConfig:

@@ -14,7 +14,7 @@ from federation.errors import ConfigurationError
 
 _FEWEST_STEPS = 10
 
-GeneratorKind = Literal["diffusion", "stable-diffusion", "gaussian", "folder"]
+GeneratorKind = Literal["diffusion", "stable-diffusion", "gaussian", "folder", "phantom"]
 
 
 class _Request(BaseModel):
@@ -37,6 +37,11 @@ class _Request(BaseModel):
             raise ConfigurationError("\n".join(lines)) from None
 
 
+def simulated_id(hospital: int) -> str:
+    """Return the id of the simulated hospital number `hospital`."""
+    return f"hospital-{hospital:03d}"
+
+
 class Place(_Request):
     """Which cache, of whom, and what is to be done with it.
 
@@ -47,6 +52,7 @@ class Place(_Request):
         app: folder of the Flower app, for a simulated hospital.
         hospital: number of the simulated hospital.
         hospitals: number of simulated hospitals.
+        every: whether every simulated hospital gets its cache, in a subfolder of `folder` that is named by its id.
         resume: whether an unfinished build goes on.
         fresh: whether an unfinished build is thrown away.
         dry_run: whether a build is only described.
@@ -65,6 +71,7 @@ class Place(_Request):
     dry_run: bool = False
     sheet: Path | None = None
     as_json: bool = False
+    every: bool = False
 
     @field_validator("sheet")
     @classmethod
@@ -72,6 +79,19 @@ class Place(_Request):
         if sheet is not None and not sheet.absolute().parent.is_dir():
             raise ValueError(f"Expected a folder at {sheet.absolute().parent}, found none.")
         return sheet
+
+    @field_validator("every")
+    @classmethod
+    def _be_about_a_simulation(cls, every: bool, info: ValidationInfo) -> bool:
+        given = [name for name in ("policy", "sheet", "hospital") if info.data.get(name) not in (None, 0)]
+        if every and given:
+            raise ValueError(f"Expected --every alone, found it with --{' and --'.join(given)}: it builds for all.")
+        return every
+
+    def of_hospital(self, hospital: int) -> Self:
+        """Return the place of the simulated hospital number `hospital` alone, below this one's folder."""
+        folder = self.folder / simulated_id(hospital)
+        return self.model_copy(update={"folder": folder, "hospital": hospital, "every": False})
 
 
 class PrivateSettings(Table):

@@ -55,12 +55,13 @@ h3 { font-size: 1rem; }
 .three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
 .four { grid-template-columns: repeat(4, minmax(0, 1fr)); }
 .two { grid-template-columns: repeat(2, minmax(0, 1fr)); align-items: start; }
-.grid + .grid { margin-top: 0.9rem; }
+.grid + .grid, .scroll + .grid { margin-top: 0.9rem; }
 .figure dt { color: var(--soft); font-size: 0.85rem; }
 .figure .value { font-size: 1.35rem; font-weight: 620; line-height: 1.3; font-variant-numeric: tabular-nums; }
 .headline .value { font-size: 2.3rem; letter-spacing: -0.02em; line-height: 1.2; }
 .figure .subject { font-weight: 620; overflow-wrap: anywhere; }
 .alarming .value, .alarming .subject { color: var(--alarm); }
+td.alarming, td.alarming .detail { color: var(--alarm); }
 .missing { color: var(--soft); font-weight: 400; }
 [title].missing, [title].exact { cursor: help; }
 .detail { color: var(--soft); font-size: 0.8rem; font-weight: 400; white-space: nowrap; }
@@ -82,10 +83,11 @@ thead th {
 .number > span, .value > span { white-space: nowrap; }
 .number .detail { display: block; }
 tbody th { font-weight: 600; min-width: 8.5rem; max-width: 15rem; overflow-wrap: anywhere; background: var(--card); }
-.hospitals tbody th, .influence tbody th, .hospitals thead th:first-child, .influence thead th:first-child {
+.hospitals tbody th, .influence tbody th, .masking tbody th,
+.hospitals thead th:first-child, .influence thead th:first-child, .masking thead th:first-child {
   position: sticky; left: 0; z-index: 1;
 }
-.hospitals thead th:first-child, .influence thead th:first-child { z-index: 2; }
+.hospitals thead th:first-child, .influence thead th:first-child, .masking thead th:first-child { z-index: 2; }
 tr.worst th { box-shadow: inset 4px 0 0 var(--plot-red); }
 .tag {
   display: inline-block; margin-right: 0.2rem; padding: 0 0.45rem; border-radius: 99px; border: 1px solid currentColor;
@@ -98,7 +100,7 @@ tr.worst th { box-shadow: inset 4px 0 0 var(--plot-red); }
 .meter > span { display: block; height: 100%; border-radius: 2px; background: var(--plot-blue); }
 tr.worst .meter > span { background: var(--plot-red); }
 .promises { margin: 0; padding-left: 1.2rem; max-width: 75ch; }
-.promises li + li { margin-top: 0.5rem; }
+.promises li + li, .promises + .note, h3 + .promises { margin-top: 0.5rem; }
 .promises li::marker { color: var(--accent); }
 details { margin-top: 2.5rem; }
 details h2 { display: inline; }
@@ -132,7 +134,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
   .three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
   .four { grid-template-columns: repeat(4, minmax(0, 1fr)); }
   .plots { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  thead th, .hospitals tbody th, .influence tbody th { position: static; }
+  thead th, .hospitals tbody th, .influence tbody th, .masking tbody th { position: static; }
   details::details-content { content-visibility: visible; block-size: auto; }
 }
 """

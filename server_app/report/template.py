@@ -7,6 +7,7 @@ from `server_app.report.view`; everything is escaped but the style sheet and the
 from __future__ import annotations
 
 from server_app.report.asynchrony_template import ASYNCHRONY
+from server_app.report.masking_template import MASKING
 
 TEMPLATE = (
     """
@@ -185,6 +186,7 @@ Scores are counted for the split they were measured on, for one image.</p>
 </section>
 {% endif %}
 """
+    + MASKING
     + ASYNCHRONY
     + """<section>
 <h2>Participation and refusals</h2>

@@ -24,6 +24,7 @@ from server_app.report.formats import (
 from server_app.report.hospitals import NO_CLASSES, HospitalRow, RefusalRow, hospital_rows, refusal_rows
 from server_app.report.labels import MOST_LINES
 from server_app.report.ledgers import LedgerRow, ledger_rows
+from server_app.report.masking import Masking, describe_masking
 from server_app.report.order import natural_key
 from server_app.report.pieces import Figure, Plot
 from server_app.report.plots import hospital_plot, loss_plot, quality_plot
@@ -57,6 +58,7 @@ class View:
     long_table: bool
     with_benefit: bool
     ledgers: list[LedgerRow]
+    masking: Masking | None
     asynchrony: Asynchrony | None
     participation: Plot
     refusals: list[RefusalRow]
@@ -80,6 +82,7 @@ def build_view(summary: Summary) -> View:
         long_table=len(hospitals) > MOST_LINES,
         with_benefit=any(hospital.benefit_per_epsilon is not None for hospital in hospitals.values()),
         ledgers=ledger_rows(summary),
+        masking=describe_masking(summary),
         asynchrony=describe_asynchrony(summary),
         participation=_participation(summary),
         refusals=refusal_rows(summary),

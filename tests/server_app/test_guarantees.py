@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from federation.config import PrivacyConfig
+from federation.config import MaskingConfig, PrivacyConfig, TrainingConfig
 from server_app.guarantees import describe_guarantees
 from server_app.summary import HospitalSummary, LedgerSummary, ScoresSummary
 
 PRIVATE = PrivacyConfig(mechanism="dp-sgd")
+UNMASKED: dict[str, Any] = {"masking": MaskingConfig(), "training": TrainingConfig()}
 
 
 def ledger(**changes: Any) -> LedgerSummary:
@@ -30,7 +31,7 @@ def describe(privacy: PrivacyConfig = PRIVATE, **ledgers: LedgerSummary | None) 
         )
         for name, item in ledgers.items()
     }  # fmt: skip
-    return describe_guarantees(privacy, hospitals)
+    return describe_guarantees(privacy, hospitals, **UNMASKED)
 
 
 def claimed(sentences: list[str]) -> list[tuple[float, float]]:
@@ -108,7 +109,11 @@ def about_scores(refused: dict[str, int] | None = None, **splits: ScoresSummary)
         "a": HospitalSummary(**common, refused=refused or {}, scores=splits),
         "b": HospitalSummary(**common, refused={"late-reply": 1}),
     }
-    return [text for text in describe_guarantees(PRIVATE, hospitals)[2:-1] if "scores" in text or "accurac" in text]
+    return [
+        text
+        for text in describe_guarantees(PRIVATE, hospitals, **UNMASKED)[2:-1]
+        if "scores" in text or "accurac" in text
+    ]
 
 
 def told(epsilon: float, delta: float = 1e-5, uncovered: int = 0) -> ScoresSummary:
@@ -160,7 +165,7 @@ def late(**changes: Any) -> list[str]:
         "accuracy": None,
         "auroc": None,
     }
-    return describe_guarantees(PRIVATE, {"a": HospitalSummary(**values | changes, ledger=ledger())})
+    return describe_guarantees(PRIVATE, {"a": HospitalSummary(**values | changes, ledger=ledger())}, **UNMASKED)
 
 
 def test_epsilon_that_was_spent_on_updates_that_came_too_late_is_told() -> None:

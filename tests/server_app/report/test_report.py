@@ -23,9 +23,10 @@ URL_ATTRIBUTES = {"src", "href", "xlink:href", "action", "data", "poster", "srcs
 
 SYNCHRONOUS = ["ordinary", "empty", "failed", "one point", "many"]
 ASYNCHRONOUS = ["asynchronous", "asynchronous many"]
+MASKED = ["masked"]
 
 
-@pytest.fixture(params=SYNCHRONOUS + ASYNCHRONOUS)
+@pytest.fixture(params=SYNCHRONOUS + ASYNCHRONOUS + MASKED)
 def any_summary(request: pytest.FixtureRequest, make_summary: Make, make_asynchronous: Make) -> Summary:
     made: dict[str, Callable[[], Any]] = {
         "ordinary": lambda: make_summary(["a", "b", "c"], 4),
@@ -36,6 +37,7 @@ def any_summary(request: pytest.FixtureRequest, make_summary: Make, make_asynchr
         "one point": lambda: make_summary(["a", "b"], 1),
         "many": lambda: make_summary([f"h{index}" for index in range(100)], 4, silent_hospitals=["h3"]),
         "asynchronous": lambda: make_asynchronous(["a", "b", "c"], 4),
+        "masked": lambda: make_summary(["a", "b", "c"], 4, configuration={"masking.mode": "joint"}),
         "asynchronous many": lambda: make_asynchronous([f"h{index}" for index in range(100)], 4),
     }
     summary: Summary = made[request.param]()

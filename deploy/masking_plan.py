@@ -1,0 +1,99 @@
+"""What a simulated run will be masked with, checked and told before it begins, hospital by hospital."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flwr.app import Context, RecordDict
+
+from client_app.masking.preparation import Masking, prepare_masking, require_claimable
+from client_app.site import identify_site
+from federation.config import Configuration, MaskingConfig, flatten
+from federation.errors import CacheError, ConfigurationError, SiteError
+from federation.occupancy import expected_verbatim_share
+
+_STRONGER = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskingPlan:
+    """What one hospital will be masked with.
+
+    Attributes:
+        hospital_id: its id.
+        examples: n, its training images.
+        size: M, synthetic images an epoch.
+        share: of the real images that are expected to leave verbatim at the assumed capacity k.
+        stronger_share: the same at a server with sixteen times as many bins.
+    """
+
+    hospital_id: str
+    examples: int
+    size: int
+    share: float
+    stronger_share: float
+
+
+def plan_masking(configuration: Configuration, hospitals: int) -> list[MaskingPlan]:
+    """Return what every simulated hospital will be masked with; nothing for a run without masking.
+
+    Raises:
+        ConfigurationError: a hospital has no cache that fits, or no epsilon could be claimed with it.
+        DataError: the data are missing or damaged.
+    """
+    if not configuration.masking.is_on:
+        return []
+    return [_plan_one(configuration, number, hospitals) for number in range(hospitals)]
+
+
+def describe_plan(masking: MaskingConfig, plans: list[MaskingPlan]) -> list[str]:
+    """Return the plan in sentences, for people."""
+    if not plans:
+        return []
+    sizes = sorted({plan.size for plan in plans})
+    most, stronger = max(plans, key=lambda plan: plan.share), max(plan.stronger_share for plan in plans)
+    lines = [
+        f"masking: {masking.mode}, M={sizes[0] if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]}'}, refresh "
+        f"{masking.refresh}. Expected share of real images that one update shows verbatim to a server with "
+        f"k={masking.capacity} bins, by counting: at most {most.share:.1%} ({most.hospital_id}, n={most.examples}); "
+        f"with {_STRONGER} times as many bins {stronger:.1%}. No differential privacy."
+    ]
+    if most.share > masking.target:
+        lines.append(f"masking: that is more than masking.target={masking.target:g}; masking.size=auto would reach it.")
+    if masking.mode == "sequential":
+        lines.append("masking: sequential hides hardly anything, whatever M is; interleaved costs the same.")
+    if not masking.refreshes:
+        lines.append(
+            "masking: refresh none lets a server that repeats its model cancel the synthetic images by subtraction; "
+            "augment costs nothing."
+        )
+    return lines
+
+
+def _plan_one(configuration: Configuration, number: int, hospitals: int) -> MaskingPlan:
+    node: dict[str, int] = {"partition-id": number, "num-partitions": hospitals}
+    context = Context(
+        run_id=0, node_id=0, node_config=dict(node), state=RecordDict(), run_config=flatten(configuration)
+    )
+    site = identify_site(context, configuration)
+    data = site.load()
+    examples = len(data.train)
+    try:
+        masking = prepare_masking(site, configuration, data.info, examples=examples, version=0, seed=0)
+        # What a cache's generator has cost stands in no ledger yet, so only the kind of provenance is checked here.
+        if masking is not None and masking.synthetic.cache.manifest.provenance.is_private:
+            require_claimable(masking, configuration.privacy.mechanism, ())
+    except (SiteError, CacheError) as error:
+        raise ConfigurationError(f"{site.hospital_id}: {error}") from None
+    return _describe(site.hospital_id, examples, masking, configuration.masking.capacity)
+
+
+def _describe(hospital_id: str, examples: int, masking: Masking | None, capacity: int) -> MaskingPlan:
+    size = 0 if masking is None else masking.size
+    return MaskingPlan(
+        hospital_id=hospital_id,
+        examples=examples,
+        size=size,
+        share=expected_verbatim_share(examples, size, capacity),
+        stronger_share=expected_verbatim_share(examples, size, _STRONGER * capacity),
+    )
