@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_DATA := --hospitals 6 --set data.phantom-examples=6000
 DEMO := --set privacy.mechanism=dp-sgd --set model.name=mlp --set training.optimizer=sgd \
-	--set training.learning-rate=0.5 --set data.phantom-examples=6000 --set aggregation.rounds=8
+	--set training.learning-rate=0.5 --set aggregation.rule=buffered --set aggregation.rounds=14 \
+	--set masking.mode=interleaved --set masking.size=512 --set masking.refresh=augment --set masking.cache=runs/demo-caches
+DEMO_CACHES := --generator phantom --filter none --labels balanced --unchecked --images 512
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export FLWR_TELEMETRY_ENABLED := 0
@@ -26,8 +29,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(READY) ## Train six simulated hospitals with DP-SGD through `flwr run` and write runs/demo/report.html.
-	$(BIN)/aegis simulate --engine flower --hospitals 6 --name demo $(DEMO)
+demo: $(READY) ## Train six simulated hospitals, asynchronously, with DP-SGD and masking, through `flwr run`: runs/demo/report.html.
+	$(BIN)/aegis cache build runs/demo-caches --every --resume $(DEMO_DATA) $(DEMO_CACHES)
+	$(BIN)/aegis simulate --engine flower --name demo $(DEMO_DATA) $(DEMO)
 
 bench: $(READY) ## Time noise, ledger and DP-SGD against their baselines, and write docs/results/02-privacy.md.
 	$(BIN)/aegis experiment privacy --part noise --part ledger --part dp-sgd
