@@ -30,22 +30,21 @@ def masking_sections(results: Results) -> list[str]:
 
 def draw_accuracies(results: Results, path: Path) -> None:
     """Write an SVG of accuracy per version, the mean over seeds of each mode, if anything was measured."""
+    if not any(_seeds(results, name, mode) for name in _DATA for mode in MODES):
+        return
     figure = Figure(figsize=(10, 3.8), layout="constrained")
-    drawn = False
     for axes, name in zip(figure.subplots(1, len(_DATA)), _DATA, strict=True):
         for mode in MODES:
             curves = [cell["curve"] for cell in _seeds(results, name, mode)]
             if not curves:
                 continue
-            drawn = True
             versions = [point["version"] for point in curves[0]]
             means = [statistics.fmean(point["accuracy"] for point in points) for points in zip(*curves, strict=True)]
             axes.plot(versions, means, marker=".", label=_label(name, mode))
         axes.set(title=name, xlabel="model version", ylabel="test accuracy")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    if not drawn:
-        return
+        if axes.lines:
+            axes.legend(fontsize="small")
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "aegis", "svg.fonttype": "none"}):
         figure.savefig(content, format="svg", metadata={"Date": None})
