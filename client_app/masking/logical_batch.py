@@ -21,6 +21,7 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 
 _BATCH_STATISTICS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)  # noqa: SLF001 - all kinds
 _CHANCE = (nn.modules.dropout._DropoutNd, nn.RReLU)  # noqa: SLF001 - all kinds
+_WITH_DROPOUT = (nn.MultiheadAttention, nn.RNNBase)
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 
 
@@ -87,7 +88,6 @@ def settle_batch_statistics(model: nn.Module, how: str) -> None:
     Raises:
         SiteError: there are such layers and they are refused, or they have no statistics to use.
     """
-    model.train()
     found = {name: part for name, part in model.named_modules() if isinstance(part, _BATCH_STATISTICS)}
     mixing = {
         name: part
@@ -104,6 +104,7 @@ def settle_batch_statistics(model: nn.Module, how: str) -> None:
         raise SiteError(
             SiteErrorCode.MODEL_MISMATCH, f"Expected running statistics to freeze, found none in layers {bare}."
         )
+    model.train()
     for part in mixing.values():
         part.eval()
 
@@ -114,10 +115,17 @@ def seeded_chance(model: nn.Module, generator: torch.Generator, device: torch.de
 
     The seed is drawn from `generator`, and only for a model that has such layers.
     """
-    if not any(isinstance(part, _CHANCE) for part in model.modules()):
+    if not any(_acts_by_chance(part) for part in model.modules()):
         yield
         return
     seed = int(torch.randint(2**63 - 1, (1,), generator=generator))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         yield
+
+
+def _acts_by_chance(part: nn.Module) -> bool:
+    """Return whether `part` draws from torch's global generator; attention and recurrent layers hold a plain number."""
+    return isinstance(part, _CHANCE) or (isinstance(part, _WITH_DROPOUT) and part.dropout > 0)

@@ -54,7 +54,8 @@ def train_masked(
 
     Guarantee: every step's gradient is the weighted sum of losses that `client_app.masking.schedule` states for the
         mode, whatever `masking.micro_batch` is, up to the rounding of float32 sums. No relation or unit of privacy.
-    Not guaranteed: privacy. Masking is an empirical defence.
+    Not guaranteed: privacy; masking is an empirical defence. That layers which act by chance, such as dropout, draw the
+        same whatever the pieces are: the draws of a step come from one seed, and follow the shapes of the pieces.
 
     Args:
         model: already on the device of `real`.

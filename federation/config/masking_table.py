@@ -83,7 +83,7 @@ class MaskingConfig(Table):
         return refresh
 
     @model_validator(mode="after")
-    def _fill_a_micro_batch(self) -> Self:
+    def _check_micro_batch(self) -> Self:
         if self.images is not None and self.is_on and self.micro_batch > self.images:
             raise ValueError(f"Expected micro-batch={self.micro_batch} <= size={self.images}.")
         return self

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from client_app.augmentation import augment
+from client_app.augmentation import Augmentation, augment, draw_augmentation, draw_offsets
 
 KINDS = ["none", "shift", "shift-flip"]
 
@@ -113,3 +115,66 @@ def test_same_generator_gives_the_same_images_and_another_gives_others(kind: str
 
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
+
+
+def augment_at_once(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """Return what `augment` did before changes were drawn ahead of time: one draw of moves, then one of mirrors."""
+    if kind == "none":
+        return images
+    down, right = torch.randint(0, 5, (2, len(images)), generator=generator)
+    moved = [translations(image)[(4 - y) * 5 + 4 - x][2] for image, y, x in zip(images, down, right, strict=True)]
+    result = torch.from_numpy(np.stack(moved))
+    if kind == "shift-flip":
+        mirrored = torch.rand(len(images), generator=generator) < 0.5
+        result[mirrored] = result[mirrored].flip(3)
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_and_random_numbers_are_those_of_drawing_and_changing_at_once(kind: str) -> None:
+    images, ours, theirs = random_images(12, channels=3), generator_of(6), generator_of(6)
+
+    result, expected = augment(images, kind, ours), augment_at_once(images, kind, theirs)
+
+    assert torch.equal(result, expected)
+    assert torch.equal(ours.get_state(), theirs.get_state())
+
+
+def draw_everything(count: int, kind: str, *, brightened: bool) -> Augmentation:
+    generator = generator_of(count)
+    drawn = draw_augmentation(count, kind, generator)
+    gains = torch.rand(count, generator=generator) + 0.5 if brightened else None
+    return Augmentation(offsets=drawn.offsets, flipped=drawn.flipped, gains=gains)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    brightened=st.booleans(),
+    count=st.integers(1, 9),
+    cuts=st.lists(st.integers(0, 9), max_size=4),
+)
+def test_changes_applied_part_by_part_are_those_applied_to_the_whole(
+    kind: str, brightened: bool, count: int, cuts: list[int]
+) -> None:
+    images, drawn = random_images(count, channels=3), draw_everything(count, kind, brightened=brightened)
+    borders = [0, *sorted(min(cut, count) for cut in cuts), count]
+
+    parts = [drawn.part(start, stop).apply(images[start:stop]) for start, stop in pairwise(borders)]
+
+    assert torch.equal(torch.cat(parts), drawn.apply(images))
+
+
+def test_gain_multiplies_and_stops_at_white() -> None:
+    images = torch.tensor([0.1, 0.5, 0.9]).reshape(3, 1, 1, 1).expand(3, 1, 2, 2)
+
+    result = Augmentation(gains=torch.tensor([2.0, 0.5, 2.0])).apply(images)
+
+    torch.testing.assert_close(result[:, 0, 0, 0], torch.tensor([0.2, 0.25, 1.0]))
+
+
+def test_offsets_are_drawn_one_row_for_down_and_one_for_right() -> None:
+    offsets = draw_offsets(500, generator_of(7))
+
+    assert offsets.shape == (2, 500)
+    assert set(map(tuple, offsets.T.tolist())) == set(np.ndindex(5, 5))

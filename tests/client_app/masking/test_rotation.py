@@ -1,0 +1,187 @@
+"""No block of a cache is used twice before its turn comes again, whatever happens between noting it and using it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from client_app.masking.rotation import next_block
+from federation.errors import CacheError
+from tests.aegis_cache.store.made_up_builds import watch_disk
+
+CACHE, OTHER = "a" * 64, "b" * 64
+MANY = 10**6
+
+
+class Crashed(BaseException):
+    """What a killed process does not catch."""
+
+
+def path_of(folder: Path, hospital_id: str = "north") -> Path:
+    return folder / "masking" / f"{hospital_id}.rotation"
+
+
+def test_blocks_take_turns_and_begin_again_after_the_last(volume: Path) -> None:
+    turns = [next_block(volume, "north", CACHE, 3) for _ in range(7)]
+
+    assert turns == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_only_block_is_always_the_one(volume: Path) -> None:
+    assert {next_block(volume, "north", CACHE, 1) for _ in range(3)} == {0}
+
+
+def test_count_goes_on_when_blocks_are_cut_differently(volume: Path) -> None:
+    for _ in range(5):
+        next_block(volume, "north", CACHE, 10)
+
+    assert [next_block(volume, "north", CACHE, 4) for _ in range(2)] == [5 % 4, 6 % 4]
+
+
+def test_another_cache_begins_at_its_first_block(volume: Path) -> None:
+    for _ in range(4):
+        next_block(volume, "north", CACHE, MANY)
+
+    assert [next_block(volume, "north", OTHER, MANY) for _ in range(3)] == [0, 1, 2]
+
+
+def test_hospitals_that_share_a_folder_have_counts_of_their_own(volume: Path) -> None:
+    for _ in range(4):
+        next_block(volume, "north", CACHE, MANY)
+
+    assert next_block(volume, "south", CACHE, MANY) == 0
+    assert next_block(volume, "north", CACHE, MANY) == 4
+
+
+def test_count_is_for_the_hospital_s_eyes_only(volume: Path) -> None:
+    next_block(volume / "new" / "state", "north", CACHE, 2)
+
+    path = path_of(volume / "new" / "state")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_block_is_used_only_after_its_count_is_forced_to_the_disk(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_block(volume, "north", CACHE, MANY)
+    done: list[str] = []
+    watch_disk(monkeypatch, done.append)
+
+    next_block(volume, "north", CACHE, MANY)
+
+    forced = [number for number, change in enumerate(done) if change.startswith("fsync")]
+    moved = next(number for number, change in enumerate(done) if change.startswith("replace"))
+    assert min(forced) < moved < max(forced)
+    assert done[max(forced)] == "fsync masking"
+
+
+def crash_at(volume: Path, step: int) -> bool:
+    """Kill a process at its `step`-th change of the disk; return whether it got that far before it was done."""
+    left = [step]
+
+    def reach(_: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crashed
+
+    with pytest.MonkeyPatch.context() as patch:
+        watch_disk(patch, reach)
+        try:
+            next_block(volume, "north", CACHE, MANY)
+        except Crashed:
+            return True
+    return False
+
+
+def test_crash_at_any_change_of_the_disk_skips_a_block_at_most_and_repeats_none(volume: Path) -> None:
+    used, crashes = [next_block(volume, "north", CACHE, MANY)], 0
+
+    while crash_at(volume, crashes):
+        crashes += 1
+        used.append(next_block(volume, "north", CACHE, MANY))
+
+    gaps = [later - earlier for earlier, later in pairwise(used)]
+    assert crashes >= 4
+    assert set(gaps) == {1, 2}
+
+
+def test_crash_between_write_and_use_skips_the_block(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_and_crash(path: Path, content: bytes, *, mode: int) -> None:
+        path.write_bytes(content)
+        raise Crashed
+
+    first = next_block(volume, "north", CACHE, MANY)
+    with monkeypatch.context() as patch:
+        patch.setattr("client_app.masking.rotation.write_durably", write_and_crash)
+        with pytest.raises(Crashed):
+            next_block(volume, "north", CACHE, MANY)
+
+    assert (first, next_block(volume, "north", CACHE, MANY)) == (0, 2)
+
+
+def test_block_is_not_handed_out_when_the_volume_refuses_its_count(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("client_app.masking.rotation.write_durably", refuse)
+
+    with pytest.raises(CacheError, match=r"No space left on device.*mend the volume"):
+        next_block(volume, "north", CACHE, 2)
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"used"',
+    b"\xff\xfe",
+    b'{"used": 1}',
+    b'{"cache": "' + CACHE.encode() + b'"}',
+    *[json.dumps({"cache": CACHE, "used": used}).encode() for used in (-1, 1.0, True, "1", None, [1])],
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_count_is_refused_by_name_with_a_remedy_and_left_alone(volume: Path, content: bytes) -> None:
+    path = path_of(volume)
+    path.parent.mkdir()
+    path.write_bytes(content)
+
+    with pytest.raises(CacheError, match=r"expected a count of used blocks.*or delete the file") as caught:
+        next_block(volume, "north", CACHE, 2)
+
+    assert str(caught.value).startswith(f"{path}: ")
+    assert path.read_bytes() == content
+
+
+def test_truncated_count_is_refused(volume: Path) -> None:
+    next_block(volume, "north", CACHE, 2)
+    whole = path_of(volume).read_bytes()
+
+    for length in range(len(whole)):
+        path_of(volume).write_bytes(whole[:length])
+        with pytest.raises(CacheError, match="expected a count of used blocks"):
+            next_block(volume, "north", CACHE, 2)
+
+
+def test_folder_in_place_of_the_count_is_refused(volume: Path) -> None:
+    path_of(volume).mkdir(parents=True)
+
+    with pytest.raises(CacheError, match="expected a count of used blocks"):
+        next_block(volume, "north", CACHE, 2)
+
+
+def test_deleted_count_begins_at_the_first_block_as_the_message_says(volume: Path) -> None:
+    next_block(volume, "north", CACHE, 5)
+    path_of(volume).unlink()
+
+    assert next_block(volume, "north", CACHE, 5) == 0
