@@ -13,6 +13,7 @@ from client_app.granting import (
     grant_release,
     grant_scores,
     require_evaluation,
+    require_masking,
     require_mechanism,
     require_training,
     require_unit,
@@ -254,3 +255,48 @@ def test_stricter_account_binds_for_scores(demanded: str, asked: Any, binds: str
 
     assert grant_scores(open_policy(account=demanded), request).account == binds
     assert grant_scores(None, request).account == ("pld" if asked == "default" else asked)
+
+
+@pytest.mark.parametrize(
+    ("demanded", "mode", "allowed"),
+    [
+        ({}, "none", True),
+        ({}, "sequential", True),
+        ({"required": True}, "none", False),
+        ({"required": True}, "sequential", False),
+        ({"required": True}, "lambda", True),
+        ({"required": True}, "joint", True),
+        ({"required": True}, "interleaved", True),
+        ({"required": True, "modes": ["joint"]}, "interleaved", False),
+        ({"required": True, "modes": ["sequential"]}, "sequential", True),
+        ({"required": False, "modes": ["joint"]}, "interleaved", True),
+    ],
+)
+def test_masking_takes_part_in_a_way_that_the_policy_takes_for_masking(
+    demanded: dict[str, Any], mode: Any, allowed: bool
+) -> None:
+    policy = policy_of(masking=demanded)
+
+    if allowed:
+        require_masking(policy, mode)
+    else:
+        with pytest.raises(SiteError, match=f"found {mode!r}") as refused:
+            require_masking(policy, mode)
+        assert code_of(refused) is SiteErrorCode.POLICY_MASKING
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_masking_with_fewer_images_than_the_policy_demands_is_refused(required: bool) -> None:
+    policy = policy_of(masking={"required": required, "min-size": 100})
+
+    require_masking(policy, "joint", size=100)
+    require_masking(policy, "joint")
+    with pytest.raises(SiteError, match=r"min-size=100 images, found 99") as refused:
+        require_masking(policy, "joint", size=99)
+
+    assert code_of(refused) is SiteErrorCode.POLICY_MASKING
+
+
+def test_simulated_hospital_without_a_policy_demands_no_masking() -> None:
+    require_masking(None, "none")
+    require_masking(None, "sequential", size=1)

@@ -46,6 +46,23 @@ def test_policy_is_read_from_its_file(tmp_path: Path) -> None:
     assert (policy.data.id, policy.privacy.mechanisms, policy.models.allowed) == ("chest", ("dp-sgd",), ("cnn",))
 
 
+def test_policy_that_says_nothing_of_masking_demands_none_and_lets_no_private_image_near_it(tmp_path: Path) -> None:
+    masking = read_policy(write(tmp_path, BASE)).masking
+
+    assert (masking.required, masking.cache, masking.min_size) == (False, "", 1)
+    assert masking.modes == ("interleaved", "joint", "lambda")
+    assert (masking.private_images, masking.permitted_fraction) == ("unused", 1.0)
+
+
+def test_demands_on_masking_are_read_from_their_table(tmp_path: Path) -> None:
+    table = {"required": True, "modes": ["joint", "sequential"], "min-size": 512, "cache": "/srv/cache"}
+
+    masking = read_policy(write(tmp_path, FULL | {"masking": table})).masking
+
+    assert (masking.required, masking.modes) == (True, ("joint", "sequential"))
+    assert (masking.min_size, masking.cache) == (512, "/srv/cache")
+
+
 def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(SiteError, match=r"docs/site-policy\.md") as error:
         read_policy(tmp_path / "site.toml")
@@ -81,6 +98,17 @@ def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
         ({"privacy": {"relation": "add-remove"}}, "relation"),
         ({"evaluation": {"metrics": "rounded"}}, "metrics"),
         ({"training": {"min-examples": 0}}, "min-examples"),
+        ({"masking": {"cache": "cache"}}, "absolute path"),
+        ({"masking": {"modes": []}}, "at least one mode"),
+        ({"masking": {"modes": ["none", "joint"]}}, "none of them 'none'"),
+        ({"masking": {"modes": ["gaussian"]}}, "masking.modes"),
+        ({"masking": {"min-size": 0}}, "min-size"),
+        ({"masking": {"min-size": 1.5}}, "min-size"),
+        ({"masking": {"required": "yes"}}, "required"),
+        ({"masking": {"private-images": "all"}}, "private-images"),
+        ({"masking": {"permitted-fraction": 0}}, "permitted-fraction"),
+        ({"masking": {"permitted-fraction": 1.01}}, "permitted-fraction"),
+        ({"masking": {"size": 100}}, "size"),
     ],
 )
 def test_impossible_policy_is_refused_by_name(tmp_path: Path, change: dict[str, Any], named: str) -> None:

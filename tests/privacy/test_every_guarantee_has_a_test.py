@@ -15,6 +15,7 @@ _ACCOUNTING = "tests/privacy/test_accounting_guarantees.py"
 _DP_SGD = "tests/privacy/test_dp_sgd_guarantees.py"
 _GENERATORS = "tests/privacy/test_generator_guarantees.py"
 _LEDGER = "tests/privacy/test_ledger_guarantees.py"
+_MASKING = "tests/privacy/test_masking_guarantees.py"
 _NOISE = "tests/privacy/test_noise_guarantees.py"
 _UPDATES = "tests/privacy/test_perturbation_guarantees.py"
 _PENDING = "tests/privacy/test_pending_guarantees.py"
@@ -52,6 +53,9 @@ COVERED = {
     ),
     "client_app.main.discard_kept": (
         f"{_PENDING}::test_readiness_and_discard_are_the_same_bytes_whatever_the_images_are"
+    ),
+    "client_app.masking.training.train_masked": (
+        f"{_MASKING}::test_every_step_is_the_weighted_sum_of_losses_that_the_mode_states_whatever_fits_into_memory"
     ),
     "client_app.noise.cryptographic.CryptographicNoise": f"{_NOISE}::test_no_noise_repeats_after_fork_or_restart",
     "client_app.noise.keystream.Keystream": f"{_NOISE}::test_no_block_of_the_keystream_repeats_after_forks",

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aegis_cache.store.cache import open_cache, read_manifest
+from aegis_cache.store.manifest import GeneratorIdentity
+from aegis_cache.store.provenance import Provenance, Source
 from client_app import main
 from client_app.boundary import guarded
 from client_app.main import app
@@ -22,10 +26,14 @@ from federation.models import build_model
 from federation.parameters import Parameters, read_parameters
 from federation.records.answers import decode_hospital_scores, decode_model_update
 from federation.records.declarations import Declaration
-from federation.records.tasks import encode_evaluation_task, encode_query, encode_training_task
+from federation.records.tasks import DISCARD, RELEASE, encode_evaluation_task, encode_query, encode_training_task
 from federation.records.tensors import encode_parameters
+from server_app.simulation.run import simulate
+from server_app.simulation.timing import SiteTiming
 from tests.client_app.calls import flat_configuration, make_context, make_message, wire_bytes
 from tests.client_app.clinic import Clinic
+from tests.client_app.masking import made_up_caches
+from tests.client_app.masking.made_up_caches import make_cache
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -173,3 +181,133 @@ def test_declaration_depends_on_nothing_that_the_images_hold(volume: Path, mecha
 
     assert declarations[0] == declarations[1]
     assert declarations[0][0] is not None
+
+
+PATTERN = np.frombuffer(bytes.fromhex("7aa351c8e417b92d6f80c35e14d2a79b"), dtype=np.uint8)
+LABELS = np.random.default_rng(5).permutation(np.arange(60) % 3)
+GENERATOR, USE = "generator-0815", "A use that names cohort-1234."
+SIZE = 30
+MASKED: dict[str, Any] = {
+    "masking__mode": "interleaved",
+    "masking__size": str(SIZE),
+    "masking__micro_batch": 16,
+    "masking__refresh": "subset",
+}
+PROTECTED: dict[str, dict[str, Any]] = {"none": {}, **MECHANISMS}
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let made-up caches name a generator that occurs nowhere else."""
+
+    def name(**fields: Any) -> GeneratorIdentity:
+        return GeneratorIdentity(**{**fields, "name": GENERATOR})
+
+    monkeypatch.setattr(made_up_caches, "GeneratorIdentity", name)
+
+
+def plant_cache(folder: Path, *, height: int = 8, filtered: bool = True, **given: Any) -> set[bytes]:
+    """Publish a cache of 60 images made of one rare pattern, and return what of it must never be seen elsewhere."""
+    fill = np.resize(PATTERN, (height, height))
+    origin = Provenance(source=Source.PRIVATE_FILTERED, uses=(USE,)) if filtered else Provenance.public()
+    shape = (1, height, height)
+    make_cache(folder, images=60, shape=shape, fill=fill, labels=LABELS, provenance=origin, **given)
+    manifest, cache = read_manifest(folder), open_cache(folder)
+    assert GENERATOR in manifest.model_dump_json()
+    assert np.array_equal(cache.labels, LABELS)
+    pixels = (fill / 255).astype(np.float32)
+    texts = {GENERATOR, USE, cache.digest[:16], *(shard.sha256 for shard in manifest.shards)}
+    return {PATTERN.tobytes(), pixels[0].tobytes(), *map(str.encode, texts), *windows_of(LABELS)}
+
+
+def windows_of(labels: np.ndarray) -> set[bytes]:
+    """Return any four different labels in a row, as the numbers that a network trains on."""
+    rows = [labels[start : start + 4] for start in range(len(labels) - 3)]
+    return {row.tobytes() for row in rows if len(set(row.tolist())) == 3}
+
+
+def masked_hospital(folder: Path, mechanism: str, **settings: Any) -> tuple[Clinic, set[bytes]]:
+    """Return a hospital whose folders, class names and cache hold markers, and these."""
+    place, names = folder / MARKER, tuple(f"{MARKER}-{number}" for number in range(3))
+    markers = plant_cache(place / "cache-2718", class_names=names, filtered=mechanism != "dp-sgd")
+    policy = {"masking": {"cache": str(place / "cache-2718")}}
+    hospital = Clinic(place, class_names=MARKER, policy=policy, **{**PROTECTED[mechanism], **MASKED, **settings})
+    return hospital, {*markers, MARKER.encode(), b"cache-2718"}
+
+
+def require_none(markers: set[bytes], content: bytes) -> None:
+    assert content
+    assert [marker for marker in markers if marker in content] == []
+
+
+@pytest.mark.usefixtures("marked")
+@pytest.mark.parametrize("mechanism", PROTECTED)
+def test_no_answer_to_a_masked_task_holds_anything_of_the_cache(volume: Path, mechanism: str) -> None:
+    hospital, markers = masked_hospital(volume / "one", mechanism)
+    waiting, _ = masked_hospital(volume / "two", mechanism, aggregation__release="two-phase")
+
+    replies = [hospital.train(), waiting.train("m1"), waiting.decide(RELEASE)]
+    replies += [waiting.train("m2", version=1), waiting.decide(DISCARD, 1)]
+
+    assert all(reply.has_content() for reply in replies)
+    require_none(markers, b"".join(map(wire_bytes, replies)))
+
+
+@pytest.mark.usefixtures("marked")
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"masking.size": "60"}, SiteErrorCode.MASKING_CACHE),
+        ({"privacy.mechanism": "dp-sgd", "privacy.noise-multiplier": 5.0}, SiteErrorCode.MASKING_PROVENANCE),
+        ({"masking.micro-batch": SIZE + 1}, SiteErrorCode.CONFIGURATION),
+    ],
+)
+def test_no_refusal_of_a_masked_task_holds_anything_of_the_cache(
+    volume: Path, change: dict[str, Any], code: SiteErrorCode
+) -> None:
+    hospital, markers = masked_hospital(volume, "none")
+    hospital.flat |= change
+
+    reply = hospital.train()
+
+    assert reply.error.code == code
+    require_none(markers, wire_bytes(reply))
+
+
+@pytest.mark.usefixtures("marked")
+@pytest.mark.parametrize("mechanism", PROTECTED)
+def test_hospitals_own_log_and_ledger_hold_no_image_of_the_cache(volume: Path, mechanism: str) -> None:
+    hospital, markers = masked_hospital(volume, mechanism)
+    hospital.train()
+    hospital.flat |= {"masking.size": "60"}
+    hospital.train("m2")
+    pictures = {marker for marker in markers if marker in {PATTERN.tobytes(), *windows_of(LABELS)}}
+
+    kept = b"".join(path.read_bytes() for path in (volume / MARKER / "state").rglob("*") if path.is_file())
+
+    assert len(pictures) > 10
+    require_none(pictures, kept)
+
+
+@pytest.mark.usefixtures("marked")
+@pytest.mark.parametrize("mechanism", PROTECTED)
+def test_nothing_that_a_server_writes_holds_anything_of_a_cache(volume: Path, mechanism: str) -> None:
+    flat = flat_configuration(
+        volume, masking__cache=str(volume / "caches"), aggregation__rounds=2, **PROTECTED[mechanism], **MASKED
+    )  # fmt: skip
+    configuration = parse_configuration(flat)
+    markers = set()
+    for index in range(2):
+        name = f"hospital-{index:03d}"
+        info = load_site(configuration.data, site=index, sites=2, seed=0).info
+        given: dict[str, Any] = {"hospital_id": name, "data_set": "phantom", "class_names": info.class_names}
+        folder = volume / "caches" / name
+        markers |= plant_cache(folder, height=info.height, filtered=mechanism != "dp-sgd", **given)
+
+    summary = simulate(configuration, app, [SiteTiming()] * 2)
+
+    written = [path for path in (volume / "run").rglob("*") if path.is_file() and "sites" not in path.parts]
+    assert summary.updates_applied == 4
+    assert {"summary.json", "events.jsonl", "model.safetensors"} <= {path.name for path in written}
+    for path in written:
+        require_none(markers, path.read_bytes())
