@@ -178,10 +178,12 @@ def _down(value: float | None) -> str:
 
 
 def _rows_table(found: Inspection) -> Table:
-    table = Table("row", "kind", "time", "run", "message", "data set", "noise", "linear", "RDP", "PLD", "closes")
+    table = Table(
+        "row", "kind", "time", "run", "message", "data set", "masking", "noise", "linear", "RDP", "PLD", "closes"
+    )
     for row in found.rows:
         flat = flatten_row(row)
-        names = ("kind", "time", "run", "message", "data-set")
+        names = ("kind", "time", "run", "message", "data-set", "masking")
         numbers = ("noise-multiplier", "linear-after", "rdp-after", "pld-after", "reserve")
         table.add_row(str(row.seq), *(Text(flat[name]) for name in names), *(_shown(flat[name]) for name in numbers))
     return table

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from aegis_cache.store.cache import read_manifest
 from client_app.policy import SitePolicy, read_policy
-from federation.errors import SiteError
+from federation.errors import CacheError, SiteError
 
 policy = typer.Typer(no_args_is_help=True, help="Look at a hospital's site policy; nothing is changed.")
 
@@ -63,6 +64,13 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
     if not privacy.mechanisms:
         yield "No update leaves: privacy.mechanisms names none."
     yield f"Models trained: {', '.join(found.models.allowed) or 'none'}."
+    if found.masking.required:
+        yield (
+            f"Every update is masked, {' or '.join(found.masking.modes)}, by at least {found.masking.min_size} "
+            "synthetic images: an empirical defence, no differential privacy."
+        )
+    elif found.masking.cache:
+        yield f"Updates are masked where a run asks for it, with the images in {found.masking.cache}."
     scores = {"off": "No score leaves.", "noised": "Accuracy leaves with noise, and is booked; AUROC does not leave."}
     yield scores.get(evaluation.metrics, "Accuracy and AUROC leave as they are in runs without a mechanism.")
 
@@ -78,5 +86,26 @@ def find_doubts(found: SitePolicy) -> Iterator[str]:
         yield "Exact scores on few images reveal labels."
     if not found.models.allowed or not privacy.mechanisms:
         yield "This hospital will refuse every training task."
+    yield from _find_doubts_about_masking(found)
     if not Path(found.data.root).exists():
         yield f"{found.data.root} does not exist on this machine."
+
+
+def _find_doubts_about_masking(found: SitePolicy) -> Iterator[str]:
+    masking = found.masking
+    if "sequential" in masking.modes and masking.required:
+        yield "masking.modes accepts sequential, which hides hardly anything: a synthetic image weighs far less there."
+    if masking.required and not masking.cache:
+        yield "masking.required without masking.cache: this hospital will refuse every training task."
+    if not masking.cache:
+        return
+    try:
+        provenance = read_manifest(Path(masking.cache)).provenance
+    except CacheError as error:
+        yield f"masking.cache cannot be used: {error}"
+        return
+    if provenance.is_private and "dp-sgd" in found.privacy.mechanisms:
+        yield (
+            f"Private images had a part in masking.cache (provenance.source = {provenance.source.value!r}): masked "
+            "runs under dp-sgd will be refused, because no epsilon could be claimed."
+        )

@@ -11,7 +11,9 @@ import tomli_w
 from click.testing import Result
 from typer.testing import CliRunner
 
+from aegis_cache.store.provenance import Provenance, Source
 from deploy.cli import main
+from tests.client_app.masking.made_up_caches import make_cache
 
 POLICY: dict[str, Any] = {
     "hospital-id": "north",
@@ -56,6 +58,43 @@ def test_what_to_think_about_is_said(tmp_path: Path, tables: dict[str, Any], dou
 
     assert content["usable"]
     assert any(doubt in sentence for sentence in content["doubts"])
+
+
+@pytest.mark.parametrize(
+    ("masking", "mechanism", "doubt"),
+    [
+        ({"required": True}, "dp-sgd", "without masking.cache"),
+        ({"required": True, "modes": ["sequential"]}, "dp-sgd", "hides hardly anything"),
+        ({"cache": "/nowhere/at/all"}, "dp-sgd", "cannot be used"),
+        ({"cache": "FILTERED"}, "dp-sgd", "provenance.source = 'private-filtered'"),
+        ({"cache": "FILTERED"}, "update-gaussian", None),
+        ({"cache": "PUBLIC"}, "dp-sgd", None),
+    ],
+)
+def test_masking_that_will_not_work_is_said(
+    tmp_path: Path, masking: dict[str, Any], mechanism: str, doubt: str | None
+) -> None:
+    filtered = Provenance(source=Source.PRIVATE_FILTERED, uses=("images were compared with private ones",))
+    for name, provenance in (("FILTERED", filtered), ("PUBLIC", Provenance.public())):
+        make_cache(tmp_path / name, images=4, provenance=provenance)
+    if masking.get("cache") in ("FILTERED", "PUBLIC"):
+        masking = {"cache": str(tmp_path / masking["cache"])}
+    privacy = POLICY["privacy"] | {"mechanisms": [mechanism]}
+
+    doubts = json.loads(check(tmp_path, "--json", masking=masking, privacy=privacy).stdout)["doubts"]
+
+    if doubt is None:
+        assert doubts == []
+    else:
+        assert any(doubt in sentence for sentence in doubts)
+
+
+def test_required_masking_is_said_and_not_called_private(tmp_path: Path) -> None:
+    result = check(tmp_path, masking={"required": True, "min-size": 2048})
+
+    text = " ".join(result.stdout.split())
+    assert "Every update is masked, interleaved or joint or lambda, by at least 2048 synthetic images" in text
+    assert "no differential privacy" in text
 
 
 def test_impossible_policy_exits_with_two_and_its_reason(tmp_path: Path) -> None:
