@@ -141,24 +141,38 @@ def require_training(policy: SitePolicy | None, *, model: str, examples: int) ->
         )
 
 
-def require_masking(policy: SitePolicy | None, mode: MaskingMode, *, size: int | None = None) -> None:
-    """Check that masking by `mode`, with `size` synthetic images once that is known, is as much as is demanded.
+def require_masking(policy: SitePolicy | None, mode: MaskingMode) -> None:
+    """Check that masking by `mode`, "none" included, is as much as is demanded.
 
     Raises:
         SiteError: it is not.
     """
-    if policy is None:
+    if policy is None or not policy.masking.required or mode in policy.masking.modes:
         return
-    demanded = policy.masking
-    if demanded.required and mode not in demanded.modes:
+    raise SiteError(
+        SiteErrorCode.POLICY_MASKING, f"Expected masking.mode of {list(policy.masking.modes)}, found {mode!r}."
+    )
+
+
+def grant_size(policy: SitePolicy | None, asked: int | None, found: int) -> int:
+    """Return M, the number of synthetic images: what was asked for, or `found` where that was left to the hospital.
+
+    Args:
+        policy: whose least number counts.
+        asked: by the server; None for "auto".
+        found: what "auto" comes to, raised to the policy's least number.
+
+    Raises:
+        SiteError: fewer than the policy's least number were asked for.
+    """
+    least = 1 if policy is None else policy.masking.least_size
+    if asked is None:
+        return max(found, least)
+    if asked < least:
         raise SiteError(
-            SiteErrorCode.POLICY_MASKING, f"Expected masking.mode of {list(demanded.modes)}, found {mode!r}."
+            SiteErrorCode.POLICY_MASKING, f"Expected at least masking.min-size={least} synthetic images, found {asked}."
         )
-    if size is not None and size < demanded.min_size:
-        raise SiteError(
-            SiteErrorCode.POLICY_MASKING,
-            f"Expected at least masking.min-size={demanded.min_size} images, found {size}.",
-        )
+    return asked
 
 
 def require_evaluation(policy: SitePolicy | None, *, model: str, exact: bool) -> None:

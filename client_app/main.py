@@ -163,6 +163,7 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
     masking = prepare_masking(
         site,
         configuration,
+        task.plan,
         dataset.info,
         examples=len(images),
         version=task.model_version,

@@ -23,6 +23,7 @@ from federation.errors import SiteError, SiteErrorCode
 from federation.identifiers import IDENTIFIER_RULE, is_identifier
 
 _LARGEST_EPSILON = 1e6
+_FAIR_SIZE = 2048
 
 
 class SiteData(Table):
@@ -122,18 +123,25 @@ class SiteMasking(Table):
         private_images: what building the synthetic images may do with training images: nothing; compare synthetic
             images with them and take over proportions and brightness; or also train a generator on them.
         permitted_fraction: share of the training images that may be used for it.
-        modes: how synthetic images must take part where masking is required; not `sequential` by default, which hides
-            hardly anything.
-        min_size: fewest synthetic images in any masked update.
+        modes: how synthetic images must take part where masking is required; by default those that give real and
+            synthetic images equal weight under every optimizer.
+        min_size: fewest synthetic images in a masked update; 0: 2048 where masking is required, else 1.
+        vary: whether synthetic images are changed anew each time they are used, whatever the run asks for.
         cache: absolute folder of the hospital's cache; empty for none.
     """
 
     required: bool = False
-    modes: tuple[MaskingMode, ...] = ("interleaved", "joint", "lambda")
-    min_size: int = Field(1, ge=1)
+    modes: tuple[MaskingMode, ...] = ("interleaved", "joint")
+    min_size: int = Field(0, ge=0)
+    vary: bool = True
     cache: str = ""
     private_images: Literal["unused", "compare", "train"] = "unused"
     permitted_fraction: float = Field(1.0, gt=0, le=1)
+
+    @property
+    def least_size(self) -> int:
+        """Fewest synthetic images in a masked update."""
+        return self.min_size or (_FAIR_SIZE if self.required else 1)
 
     @field_validator("modes", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from torch import nn
 from client_app.device import pick_device
 from client_app.granting import require_mechanism
 from client_app.ledger import Ledger
-from client_app.ledger.release import NO_MASKING
+from client_app.ledger.release import GENERATOR_RUN, NO_MASKING
 from client_app.masking.preparation import Masking, require_claimable
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
@@ -51,7 +51,7 @@ def plan_update(
     if privacy.mechanism == "none":
         require_mechanism(site.policy, "none")
         return replace(unprotected(site.data_set), masking=record), None
-    require_claimable(masking, privacy.mechanism, ledger.history(site.data_set).counts)
+    require_claimable(masking, configuration, ledger.requests(site.data_set, GENERATOR_RUN))
     before, during = read_histories(ledger, key, site.data_set)
     protection = plan_protection(configuration, plan, images, policy=site.policy, before=before, during=during)
     grant = protection.grant
@@ -89,11 +89,15 @@ def compute_update(
     Raises:
         SiteError: training stopped (out of memory, for example), or diverged where no private image decided it.
         RefusalError: the received parameters do not fit the model.
+        CacheError: whose turn it is among synthetic images cannot be written down.
     """
     device = pick_device(task.plan.device)
     model = load_model(configuration, dataset, task.parameters).to(device)
     if protection is not None:
         rehearse(model, dataset.info, task.plan, device)
+    if masking is not None:
+        # Only a task that is worth its training moves the hospital on in its cache.
+        masking.take_turn()
     generator = torch.Generator().manual_seed(site.training_seed(task.seed))
     try:
         if protection is not None and protection.mechanism.name == "dp-sgd":

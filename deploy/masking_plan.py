@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flwr.app import Context, RecordDict
+from rich.console import Console
 
 from client_app.masking.preparation import Masking, prepare_masking, require_claimable
 from client_app.site import identify_site
-from federation.config import Configuration, MaskingConfig, flatten
+from federation.config import Configuration, MaskingConfig, TrainingConfig, flatten
 from federation.errors import CacheError, ConfigurationError, SiteError
 from federation.occupancy import expected_verbatim_share
+from server_app.masking_words import weighs_equally
 
 _STRONGER = 16
 
@@ -23,7 +25,8 @@ class MaskingPlan:
         hospital_id: its id.
         examples: n, its training images.
         size: M, synthetic images an epoch.
-        share: of the real images that are expected to leave verbatim at the assumed capacity k.
+        share: of the real images that are expected to leave verbatim at the assumed capacity k; synthetic ones count
+            only where they weigh as much as real ones.
         stronger_share: the same at a server with sixteen times as many bins.
     """
 
@@ -46,7 +49,19 @@ def plan_masking(configuration: Configuration, hospitals: int) -> list[MaskingPl
     return [_plan_one(configuration, number, hospitals) for number in range(hospitals)]
 
 
-def describe_plan(masking: MaskingConfig, plans: list[MaskingPlan]) -> list[str]:
+def tell_plan(configuration: Configuration, hospitals: int, console: Console) -> None:
+    """Print what every simulated hospital will be masked with; nothing for a run without masking.
+
+    Raises:
+        ConfigurationError: as for `plan_masking`.
+        DataError: the data are missing or damaged.
+    """
+    plans = plan_masking(configuration, hospitals)
+    for line in describe_plan(configuration.masking, configuration.training, plans):
+        console.print(line, style="cyan", markup=False, highlight=False)
+
+
+def describe_plan(masking: MaskingConfig, training: TrainingConfig, plans: list[MaskingPlan]) -> list[str]:
     """Return the plan in sentences, for people."""
     if not plans:
         return []
@@ -58,14 +73,17 @@ def describe_plan(masking: MaskingConfig, plans: list[MaskingPlan]) -> list[str]
         f"k={masking.capacity} bins, by counting: at most {most.share:.1%} ({most.hospital_id}, n={most.examples}); "
         f"with {_STRONGER} times as many bins {stronger:.1%}. No differential privacy."
     ]
-    if most.share > masking.target:
+    if not weighs_equally(masking, training):
+        lines.append(
+            f"masking: under {masking.mode} with {training.optimizer} synthetic images do not weigh as much as real "
+            "ones, so they are not counted; interleaved costs the same and counts."
+        )
+    elif most.share > masking.target:
         lines.append(f"masking: that is more than masking.target={masking.target:g}; masking.size=auto would reach it.")
-    if masking.mode == "sequential":
-        lines.append("masking: sequential hides hardly anything, whatever M is; interleaved costs the same.")
     if not masking.refreshes:
         lines.append(
             "masking: refresh none lets a server that repeats its model cancel the synthetic images by subtraction; "
-            "augment costs nothing."
+            "augment takes no more images."
         )
     return lines
 
@@ -79,21 +97,23 @@ def _plan_one(configuration: Configuration, number: int, hospitals: int) -> Mask
     data = site.load()
     examples = len(data.train)
     try:
-        masking = prepare_masking(site, configuration, data.info, examples=examples, version=0, seed=0)
-        # What a cache's generator has cost stands in no ledger yet, so only the kind of provenance is checked here.
-        if masking is not None and masking.synthetic.cache.manifest.provenance.is_private:
-            require_claimable(masking, configuration.privacy.mechanism, ())
+        masking = prepare_masking(
+            site, configuration, configuration.training, data.info, examples=examples, version=0, seed=0
+        )
+        # A simulated hospital's ledger holds nothing of what a generator cost: a run that would need it is refused.
+        require_claimable(masking, configuration, ())
     except (SiteError, CacheError) as error:
         raise ConfigurationError(f"{site.hospital_id}: {error}") from None
-    return _describe(site.hospital_id, examples, masking, configuration.masking.capacity)
+    return _describe(site.hospital_id, examples, masking, configuration)
 
 
-def _describe(hospital_id: str, examples: int, masking: Masking | None, capacity: int) -> MaskingPlan:
-    size = 0 if masking is None else masking.size
+def _describe(hospital_id: str, examples: int, masking: Masking | None, configuration: Configuration) -> MaskingPlan:
+    size, capacity = 0 if masking is None else masking.size, configuration.masking.capacity
+    counted = size if weighs_equally(configuration.masking, configuration.training) else 0
     return MaskingPlan(
         hospital_id=hospital_id,
         examples=examples,
         size=size,
-        share=expected_verbatim_share(examples, size, capacity),
-        stronger_share=expected_verbatim_share(examples, size, _STRONGER * capacity),
+        share=expected_verbatim_share(examples, counted, capacity),
+        stronger_share=expected_verbatim_share(examples, counted, _STRONGER * capacity),
     )

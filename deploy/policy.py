@@ -66,11 +66,13 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
     yield f"Models trained: {', '.join(found.models.allowed) or 'none'}."
     if found.masking.required:
         yield (
-            f"Every update is masked, {' or '.join(found.masking.modes)}, by at least {found.masking.min_size} "
+            f"Every update is masked, {' or '.join(found.masking.modes)}, by at least {found.masking.least_size} "
             "synthetic images: an empirical defence, no differential privacy."
         )
     elif found.masking.cache:
         yield f"Updates are masked where a run asks for it, with the images in {found.masking.cache}."
+    if found.masking.vary and (found.masking.required or found.masking.cache):
+        yield "Synthetic images are changed a little each time they are used, whatever a run asks for."
     scores = {"off": "No score leaves.", "noised": "Accuracy leaves with noise, and is booked; AUROC does not leave."}
     yield scores.get(evaluation.metrics, "Accuracy and AUROC leave as they are in runs without a mechanism.")
 

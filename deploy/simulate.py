@@ -16,7 +16,7 @@ from rich.console import Console
 
 from client_app.main import app as client_app
 from deploy.flower_run import LocalFlower
-from deploy.masking_plan import describe_plan, plan_masking
+from deploy.masking_plan import tell_plan
 from deploy.outcome import finish, summary_stamp, usage_errors
 from deploy.progress import RunProgress
 from deploy.settings import load_configuration
@@ -55,8 +55,7 @@ def simulate_command(  # noqa: PLR0913 - one parameter per option
     before = summary_stamp(folder)
     try:
         load_site(configuration.data, site=0, sites=hospitals, seed=configuration.data_seed)
-        for line in describe_plan(configuration.masking, plan_masking(configuration, hospitals)):
-            console.print(line, style="cyan", markup=False, highlight=False)
+        tell_plan(configuration, hospitals, console)
         rounds = configuration.aggregation.rounds
         with RunProgress(folder.events, rounds, console, resume=configuration.run.resume):
             if engine == "virtual":

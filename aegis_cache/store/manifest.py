@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
 from aegis_cache.store.provenance import Provenance
 from federation.config.table import Table
+from federation.datasets.image_set import DatasetInfo
+from federation.preprocessing import PREPROCESSING
 
 FORMAT = "aegis-cache-1"
 
@@ -54,6 +56,27 @@ class Purpose(Table):
     height: int = Field(ge=1)
     width: int = Field(ge=1)
     preprocessing: str
+
+    @classmethod
+    def of(cls, info: DatasetInfo, *, hospital_id: str, data_set: str, modality: str) -> Self:
+        """Return the purpose of images like those that `info` describes, aligned as they are now.
+
+        Args:
+            info: shape and classes.
+            hospital_id: whose cache it is.
+            data_set: the data set's name in the ledger.
+            modality: what kind of images.
+        """
+        return cls(
+            hospital_id=hospital_id,
+            data_set=data_set,
+            modality=modality,
+            class_names=info.class_names,
+            channels=info.channels,
+            height=info.height,
+            width=info.width,
+            preprocessing=PREPROCESSING,
+        )
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -28,25 +28,22 @@ class SyntheticGradients:
         hooks: Hooks,
         losses_of: Losses,
         masking: Masking,
-        *,
         augmentation: str,
         generator: torch.Generator,
-        device: torch.device,
     ) -> None:
-        """Compute on `model`, to which `hooks` belong.
+        """Compute on `model`, to which `hooks` belong, and on its device.
 
         Args:
-            model: on `device`.
+            model: whose parameters are trained.
             hooks: of the mechanism.
             losses_of: one loss per image, through `model`.
             masking: whose synthetic images.
             augmentation: that real images have, too.
             generator: CPU generator of orders and augmentation.
-            device: where to compute.
         """
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hooks, self._losses_of, self._masking = hooks, losses_of, masking
-        self._augmentation, self._generator, self._device = augmentation, generator, device
+        self._augmentation, self._generator, self._device = augmentation, generator, self._parameters[0].device
         self._order = np.arange(masking.size)
 
     def shuffle(self) -> None:

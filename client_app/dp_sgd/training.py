@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from client_app.dp_sgd.batches import Batch, Batches, count_views
+from client_app.dp_sgd.batches import Batches, count_views
 from client_app.dp_sgd.beside import SyntheticGradients
-from client_app.dp_sgd.clipping import ClippingOptimizer, Losses, make_clipping_optimizer
-from client_app.dp_sgd.gradient_hooks import Hooks, hooks_on
+from client_app.dp_sgd.clipping import ClippingOptimizer, make_clipping_optimizer
+from client_app.dp_sgd.gradient_hooks import hooks_on
 from client_app.dp_sgd.separability import require_separable
 from client_app.dp_sgd.units import Sample, group_units
 from client_app.masking.preparation import Masking
@@ -53,12 +55,13 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     booked beside the event, which `client_app.masking.preparation.require_claimable` checks: what is added to the
     noised mean depends on parameters and synthetic images only.
 
-    Not guaranteed: that masking adds privacy; that the number of units stays secret: event and divisor tell it, so
-    it counts as public; that running out of memory tells nothing, though the size of a part is bounded; secrecy
-    against someone who knows the state of `noise` or of `generator`, or who measures how long training takes, which
-    follows the private sizes of the samples; exact arithmetic: sums in float32 may exceed the clip norm by
-    rounding, and the noise is as good against attacks on floating-point numbers as `noise` is; two patients who
-    share a number, or one patient who has two.
+    Not guaranteed: that masking adds privacy; that the number of images stays secret where M or the steps follow
+    from it; that the number of units stays secret: event and divisor tell it, so it counts as public; that running
+    out of memory tells nothing, though the size of a part is bounded; secrecy against someone who knows the state
+    of `noise` or of `generator`, or who measures how long training takes, which follows the private sizes of the
+    samples; exact arithmetic: sums in float32 may exceed the clip norm by rounding, and the noise is as good
+    against attacks on floating-point numbers as `noise` is; two patients who share a number, or one patient who has
+    two.
 
     Args:
         model: already on `device`; a model without batch statistics. What is left on it afterwards is trained values.
@@ -82,8 +85,8 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     batches = Batches(images, info, plan, privacy, generator=generator, device=device)
     shift = prior_shift(info, plan).to(device)
 
-    def losses_of_batch(batch: Batch) -> Tensor:
-        return losses_of(model(batch.images) + shift, batch.labels, info.task)
+    def losses_of_images(seen: Tensor, labels: Tensor) -> Tensor:
+        return losses_of(model(seen) + shift, labels, info.task)
 
     expected = event.sampling_probability * units.count
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -96,42 +99,21 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
             noise=noise,
             expected_units=expected,
         )
-        beside = None if masking is None else _stand_beside(model, hooks, info, plan, masking, generator=generator)
-        for _ in range(plan.local_epochs):
-            for step in _plan_epoch(event, units.count, plan, masking):
-                if beside is None or _add_beside(step, beside, optimizer, expected):
-                    sample = units.sample(event.sampling_probability, noise)
-                    parts = list(sample.pieces(privacy.physical_batch // batches.views))
-                    _step(optimizer, parts, batches, losses_of_batch)
+        beside = None
+        if masking is not None:
+            beside = SyntheticGradients(model, hooks, losses_of_images, masking, plan.augmentation, generator)
+        for step in _plan_steps(event, units.count, plan, masking):
+            if beside is None or _add_beside(step, beside, optimizer, expected):
+                parts = units.sample(event.sampling_probability, noise).pieces(privacy.physical_batch // batches.views)
+                _step(optimizer, list(parts), batches, losses_of_images)
     return event
 
 
-def _plan_epoch(event: SampledGaussianRelease, units: int, plan: TrainingConfig, masking: Masking | None) -> list[Step]:
-    """Return the steps of one epoch; how many units each draws is private, so the expected number stands for it."""
+def _plan_steps(event: SampledGaussianRelease, units: int, plan: TrainingConfig, masking: Masking | None) -> list[Step]:
+    """Return the steps of all epochs; how many units each draws is private, so the expected number stands for it."""
     batches = [event.sampling_probability * units] * (event.steps // plan.local_epochs)
-    return plan_epoch("none", batches, 0) if masking is None else plan_epoch(masking.mode, batches, masking.size)
-
-
-def _stand_beside(
-    model: nn.Module,
-    hooks: Hooks,
-    info: DatasetInfo,
-    plan: TrainingConfig,
-    masking: Masking,
-    *,
-    generator: torch.Generator,
-) -> SyntheticGradients:
-    device = next(model.parameters()).device
-    shift = prior_shift(info, plan).to(device)
-    return SyntheticGradients(
-        model,
-        hooks,
-        lambda images, labels: losses_of(model(images) + shift, labels, info.task),
-        masking,
-        augmentation=plan.augmentation,
-        generator=generator,
-        device=device,
-    )
+    epoch = plan_epoch("none", batches, 0) if masking is None else plan_epoch(masking.mode, batches, masking.size)
+    return epoch * plan.local_epochs
 
 
 def _add_beside(step: Step, beside: SyntheticGradients, optimizer: ClippingOptimizer, expected: float) -> bool:
@@ -146,13 +128,15 @@ def _add_beside(step: Step, beside: SyntheticGradients, optimizer: ClippingOptim
     return True
 
 
-def _step(optimizer: ClippingOptimizer, parts: list[Sample], batches: Batches, losses: Losses) -> None:
+def _step(
+    optimizer: ClippingOptimizer, parts: list[Sample], batches: Batches, losses: Callable[[Tensor, Tensor], Tensor]
+) -> None:
     """Do one private step on the `parts` of its sample, which may be none."""
     if not parts:
         optimizer.step_on_nobody()
     for number, part in enumerate(parts, start=1):
         optimizer.signal_skip_step(number < len(parts))
-        optimizer.add_part(batches.take(part), losses)
+        optimizer.add_part(batches.take(part), lambda batch: losses(batch.images, batch.labels))
 
 
 def dp_sgd_event(

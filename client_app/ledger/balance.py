@@ -104,6 +104,20 @@ class Balance:
         """Return the booking of `message` that was not cancelled, if there is one."""
         return self._by_message.get(message)
 
+    def open_rows(self) -> set[int]:
+        """Return the numbers of the rows of reservations that nobody has closed."""
+        return {seq for seq, booking in self.bookings.items() if booking.standing is Standing.OPEN}
+
+    def requests(self, data_set: str, run_id: str) -> list[ReleaseRequest]:
+        """Return what was booked for `data_set` under the run `run_id` and not cancelled, in order."""
+        return [
+            booking.request
+            for booking in self.bookings.values()
+            if booking.request.data_set == data_set
+            and booking.request.run_id == run_id
+            and booking.standing is not Standing.CANCELLED
+        ]
+
     def tally(self, data_set: str, until: Message | None = None, *, inclusive: bool = True) -> Tally:
         """Return the tally of `data_set`, an empty one when nothing was booked for it.
 

@@ -135,6 +135,11 @@ class Ledger:
         with self._using():
             return self._balance.tally(data_set, before, inclusive=False).history(run_id, other_than=other_than)
 
+    def requests(self, data_set: str, run_id: str) -> list[ReleaseRequest]:
+        """Return what was booked for `data_set` under the run `run_id` and not cancelled; raises as `history` does."""
+        with self._using():
+            return self._balance.requests(data_set, run_id)
+
     def knows(self, run_id: str, message_id: str) -> bool:
         """Return whether this message is paid for, released or not.
 
@@ -212,12 +217,7 @@ class Ledger:
             LedgerError: a volume refused, or the ledger is closed, broken, or used in a forked process.
         """
         with self._using():
-            stale = [
-                booking.seq
-                for booking in self._balance.bookings.values()
-                if booking.standing is Standing.OPEN and booking.seq not in self._held
-            ]
-            for seq in stale:
+            for seq in (stale := sorted(self._balance.open_rows() - self._held)):
                 self._append(Kind.EXPIRE, {"reserve": seq})
             return len(stale)
 

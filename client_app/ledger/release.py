@@ -13,6 +13,9 @@ from federation.accounting.mechanism import Mechanism
 from federation.errors import LedgerError, PrivacyError
 
 ACCOUNT_NAMES = tuple(ACCOUNTS)
+GENERATOR_RUN = "aegis-cache"
+"""Under which the ledger books the training of a generator of synthetic images."""
+
 _LONGEST_NAME = 200
 _MASKING_LENGTH = 37
 NO_MASKING = f"{'none':<11} {0:08d} {0:016d}"

@@ -1,12 +1,12 @@
 """Whether and with what a training task is masked: everything is checked here, before any training step.
 
 Nothing here depends on what private images show, but for the cache itself, which was built of them or not: what that
-means for a claim of differential privacy is decided here, too.
+means for a claim of differential privacy is decided here, too. How many training images there are does count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,20 +15,35 @@ from numpy.typing import NDArray
 
 from aegis_cache.store.cache import Cache, open_cache, read_manifest
 from aegis_cache.store.manifest import Purpose
-from aegis_cache.store.provenance import Source
-from client_app.granting import require_masking
-from client_app.ledger.release import describe_masking
-from client_app.masking.rotation import next_block
+from aegis_cache.store.provenance import Provenance, Source
+from client_app.granting import grant_size, require_masking
+from client_app.ledger.release import ReleaseRequest, describe_masking
+from client_app.masking.rotation import Rotation
 from client_app.masking.synthetic import SyntheticImages
 from client_app.site import DeployedHospital, Site
-from federation.accounting.events import Event, event_from_dict
-from federation.config import Configuration, MaskingConfig
+from federation.accounting.events import Relation, Unit, event_from_dict
+from federation.config import Configuration, MaskingConfig, TrainingConfig
 from federation.config.masking_table import MaskingMode
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import SiteError, SiteErrorCode
-from federation.occupancy import expected_verbatim_share, smallest_size
-from federation.preprocessing import PREPROCESSING
+from federation.occupancy import smallest_size
 from federation.randomness import numpy_stream
+
+_SPARE = 2
+"""How many times M a cache must hold for updates to differ in their images: with less, most of them come again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What has to be written down before the images of an update are used, where they are used in turn.
+
+    Attributes:
+        rotation: the hospital's count.
+        used: images used once this update has been made.
+    """
+
+    rotation: Rotation
+    used: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +55,14 @@ class Masking:
         synthetic: the M images of this update.
         micro_batch: images in memory at a time.
         batch_statistics: "refuse" or "freeze".
-        expected_share: of the real images that would leave verbatim at the assumed capacity; a count, not a bound.
+        turn: of a deployed hospital that uses its images in turn.
     """
 
     mode: MaskingMode
     synthetic: SyntheticImages
     micro_batch: int
     batch_statistics: str
-    expected_share: float
+    turn: Turn | None = None
 
     @property
     def size(self) -> int:
@@ -59,19 +74,36 @@ class Masking:
         """What the ledger says of it, always of the same length."""
         return describe_masking(self.mode, self.size, self.synthetic.cache.digest)
 
+    def take_turn(self) -> None:
+        """Write down that the images are used now; nothing where they are not used in turn.
+
+        Raises:
+            CacheError: the count cannot be written.
+        """
+        if self.turn is not None:
+            self.turn.rotation.note(self.synthetic.cache.digest, self.turn.used)
+
 
 def prepare_masking(
-    site: Site, configuration: Configuration, info: DatasetInfo, *, examples: int, version: int, seed: int
+    site: Site,
+    configuration: Configuration,
+    plan: TrainingConfig,
+    info: DatasetInfo,
+    *,
+    examples: int,
+    version: int,
+    seed: int,
 ) -> Masking | None:
-    """Return what the next update is masked with, or None for a run without masking.
+    """Return what the next update is masked with, or None for a run without masking; nothing is written.
 
     Args:
         site: whose cache, and whose policy.
         configuration: what the server asks for.
+        plan: how it asks to train.
         info: of the hospital's own data.
         examples: n, training images.
-        version: of the model that is trained; decides the turn of `rotate` at a simulated site.
-        seed: of the draw of `subset`.
+        version: of the model that is trained; decides the turn of "rotate" at a simulated site.
+        seed: of the draw of "subset".
 
     Raises:
         SiteError: the policy demands masking or more of it, the cache cannot be used, or it has too few images.
@@ -88,51 +120,62 @@ def prepare_masking(
             "configuration; `aegis cache build` makes one.",
         )
     cache = _open(site, site.cache_dir, info)
-    size = wanted.images or smallest_size(examples, wanted.capacity, wanted.target)
-    require_masking(site.policy, wanted.mode, size=size)
+    size = _settle_size(site, wanted, plan, examples)
+    chosen, turn = _choose(site, cache, wanted, size=size, version=version, seed=seed)
+    varied = "augment" in wanted.refreshes or (site.policy is not None and site.policy.masking.vary)
     return Masking(
         mode=wanted.mode,
-        synthetic=SyntheticImages(
-            cache=cache,
-            chosen=_choose(site, cache, wanted, size=size, version=version, seed=seed),
-            varied="augment" in wanted.refreshes,
-        ),
-        micro_batch=wanted.micro_batch,
+        synthetic=SyntheticImages(cache=cache, chosen=chosen, varied=varied),
+        micro_batch=min(wanted.micro_batch, size),
         batch_statistics=wanted.batch_statistics,
-        expected_share=expected_verbatim_share(examples, size, wanted.capacity),
+        turn=turn,
     )
 
 
-def require_claimable(masking: Masking | None, mechanism: str, booked: Collection[Event]) -> None:
-    """Check that an epsilon may still be claimed for an update under `mechanism` that is masked.
+def require_claimable(masking: Masking | None, configuration: Configuration, booked: Sequence[ReleaseRequest]) -> None:
+    """Check that the epsilons that a run claims may still be claimed for updates that are masked.
 
     Under "dp-sgd" the synthetic gradients stand outside the mechanism: if private images chose or shaped the synthetic
     ones, they leave with them at a cost that no account knows. Under "update-gaussian" everything that is in the
-    update, the synthetic part included, is clipped and noised together. Without a mechanism nothing is claimed.
+    update, the synthetic part included, is clipped and noised together; but where scores of other splits are booked by
+    themselves, images of these splits must not be in updates, too, and a cache may have been calibrated on them.
+    Without a mechanism nothing is claimed.
 
     Args:
         masking: of the update.
-        mechanism: of the update.
-        booked: events in the hospital's ledger for this data set.
+        configuration: of the run.
+        booked: what the hospital's ledger holds of generators trained on this data set.
 
     Raises:
-        SiteError: the claim would not hold; the message names the manifest's field.
+        SiteError: a claim would not hold; the message names the manifest's field.
     """
-    if masking is None or mechanism != "dp-sgd":
+    mechanism = configuration.privacy.mechanism
+    if masking is None or mechanism == "none":
         return
     provenance = masking.synthetic.cache.manifest.provenance
-    if provenance.is_private:
+    if provenance.is_private and (mechanism == "dp-sgd" or configuration.run.hospital_evaluation):
+        remedy = "" if mechanism == "dp-sgd" else ", or set run.hospital-evaluation = false"
         raise SiteError(
             SiteErrorCode.MASKING_PROVENANCE,
-            "Expected provenance.source = 'public' or 'dp' in the cache's manifest under privacy.mechanism = 'dp-sgd', "
-            f"found {provenance.source.value!r}: {'; '.join(provenance.uses)}. No epsilon can be claimed for updates "
-            "that are masked with these images; build a cache without private images, or with --dp-epsilon.",
+            "Expected provenance.source = 'public' or 'dp' in the cache's manifest under privacy.mechanism = "
+            f"{mechanism!r}, found {provenance.source.value!r}: {'; '.join(provenance.uses)}. What is claimed for "
+            "updates and scores would not hold; build a cache without private images, or with --dp-epsilon" + remedy,
         )
-    if provenance.source is Source.DP and (provenance.event is None or event_from_dict(provenance.event) not in booked):
+    if mechanism == "dp-sgd" and provenance.source is Source.DP:
+        _require_booked(provenance, Unit(configuration.privacy.unit), booked)
+
+
+def _require_booked(provenance: Provenance, unit: Unit, booked: Sequence[ReleaseRequest]) -> None:
+    event = None if provenance.event is None else event_from_dict(provenance.event)
+    fitting = (Relation.ADD_REMOVE, unit)
+    if event is None or not any(
+        item.event == event and (item.mechanism.relation, item.mechanism.unit) == fitting for item in booked
+    ):
         raise SiteError(
             SiteErrorCode.MASKING_PROVENANCE,
-            "Expected the release in provenance.event of the cache's manifest to be booked in this hospital's ledger, "
-            "found no such entry: what the generator cost would be missing from the epsilon that is claimed.",
+            "Expected the training in provenance.event of the cache's manifest to stand in this hospital's ledger, of "
+            f"unit {unit.value!r} as in the run, found no such entry: what the generator cost would be missing from "
+            "the epsilon that is claimed.",
         )
 
 
@@ -142,25 +185,36 @@ def _open(site: Site, folder: Path, info: DatasetInfo) -> Cache:
             SiteErrorCode.MASKING_CACHE,
             f"Expected one label per image to mask, found the task {info.task.value!r}: synthetic images have one.",
         )
-    expected = Purpose(
-        hospital_id=site.hospital_id,
-        data_set=site.data_set,
-        modality=read_manifest(folder).purpose.modality,
-        class_names=info.class_names,
-        channels=info.channels,
-        height=info.height,
-        width=info.width,
-        preprocessing=PREPROCESSING,
-    )
+    modality = read_manifest(folder).purpose.modality
+    expected = Purpose.of(info, hospital_id=site.hospital_id, data_set=site.data_set, modality=modality)
     return open_cache(folder, expected=expected)
+
+
+def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, examples: int) -> int:
+    """Return M: at least one synthetic image in every step of "interleaved", which would have none to hide in."""
+    batches = -(-examples // plan.batch_size)
+    least = batches if wanted.mode == "interleaved" else 1
+    counted = max(smallest_size(examples, wanted.capacity, wanted.target), least)
+    size = grant_size(site.policy, wanted.images, counted)
+    if size < least:
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected masking.size={size} >= {least}, the mini-batches of an epoch here (training.batch-size="
+            f"{plan.batch_size}): a step without synthetic images hides nothing.",
+        )
+    return size
 
 
 def _choose(
     site: Site, cache: Cache, wanted: MaskingConfig, *, size: int, version: int, seed: int
-) -> NDArray[np.int64]:
-    """Return the places in `cache` of the `size` images of this update."""
+) -> tuple[NDArray[np.int64], Turn | None]:
+    """Return the places in `cache` of the `size` images of this update, and whose turn that was.
+
+    Deviation: at a simulated site the turn follows from the model's version, so that a resumed run repeats it, not from
+    the hospital's own count: a hospital that trains only every other version skips images.
+    """
     there, ways = len(cache), wanted.refreshes
-    least = size + 1 if "subset" in ways else 2 * size if "rotate" in ways else size
+    least = _SPARE * size if ways & {"subset", "rotate"} else size
     if there < least:
         raise SiteError(
             SiteErrorCode.MASKING_CACHE,
@@ -168,11 +222,12 @@ def _choose(
             f"{wanted.refresh!r}, found {there} in the cache: build a larger one, or ask for fewer.",
         )
     if "subset" in ways:
-        return np.sort(numpy_stream(seed, "masking", "subset").choice(there, size, replace=False))
-    order = numpy_stream(0, "masking", cache.digest).permutation(there)
-    block = 0
-    if "rotate" in ways:
-        blocks = there // size
-        deployed = isinstance(site, DeployedHospital)
-        block = next_block(site.state_dir, site.hospital_id, cache.digest, blocks) if deployed else version % blocks
-    return np.sort(order[block * size : (block + 1) * size])
+        return np.sort(numpy_stream(seed, "masking", "subset").choice(there, size, replace=False)), None
+    order, start, turn = numpy_stream(0, "masking", cache.digest).permutation(there), 0, None
+    if "rotate" in ways and isinstance(site, DeployedHospital):
+        rotation = Rotation.of(site.state_dir, site.hospital_id)
+        start = rotation.used(cache.digest)
+        turn = Turn(rotation=rotation, used=start + size)
+    elif "rotate" in ways:
+        start = version * size
+    return np.sort(order[(start + np.arange(size)) % there]), turn

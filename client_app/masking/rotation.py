@@ -1,47 +1,67 @@
-"""Whose turn it is among the blocks of a cache: a count on the hospital's own volume, which no server can turn back."""
+"""How far a hospital has come in its cache, counted on its own volume: none is used twice before all were."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from federation.durable import write_durably
 from federation.errors import CacheError
 
 
-def next_block(folder: Path, hospital_id: str, cache: str, blocks: int) -> int:
-    """Return the number of the block whose turn it is, from 0 to `blocks` - 1, and note durably that it was used.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """The count of one hospital.
 
-    The count is written before the block is used, so a crash skips a block and never repeats one. Another cache begins
-    at its first block.
+    Not guaranteed: that an image is shown only once. A server that has updates trained and discards them moves the
+    count on, at the cost of their training.
 
-    Args:
-        folder: the hospital's state folder.
-        hospital_id: whose count.
-        cache: digest of the cache.
-        blocks: how many it has, at least 1.
-
-    Raises:
-        CacheError: the count cannot be read or written.
+    Attributes:
+        path: of the file that holds it.
     """
-    path = folder / "masking" / f"{hospital_id}.rotation"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        used = _read(path, cache)
-        write_durably(path, json.dumps({"cache": cache, "used": used + 1}).encode(), mode=0o600)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise CacheError(
-            f"{path}: expected a count of used blocks that can be read and written, found {error!r}: mend the volume, "
-            "or delete the file to begin at the first block."
-        ) from None
-    return used % blocks
 
+    path: Path
 
-def _read(path: Path, cache: str) -> int:
-    if not path.exists():
-        return 0
-    content = json.loads(path.read_text(encoding="utf-8"))
-    used = content["used"]
-    if type(used) is not int or used < 0:
-        raise ValueError(f"used={used!r}")
-    return used if content["cache"] == cache else 0
+    @classmethod
+    def of(cls, folder: Path, hospital_id: str) -> Rotation:
+        """Return the count of `hospital_id`, whose state folder is `folder`."""
+        return cls(path=folder / "masking" / f"{hospital_id}.rotation")
+
+    def used(self, cache: str) -> int:
+        """Return how many images of the cache with the digest `cache` were used so far, repetitions included.
+
+        Raises:
+            CacheError: the count cannot be read.
+        """
+        return self._read().get(cache, 0)
+
+    def note(self, cache: str, used: int) -> None:
+        """Write down durably that `used` images of `cache` were used; done before they are, so a crash repeats none.
+
+        Raises:
+            CacheError: the count cannot be read or written.
+        """
+        counts = {**self._read(), cache: used}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_durably(self.path, json.dumps(counts).encode(), mode=0o600)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _read(self) -> dict[str, int]:
+        try:
+            counts = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise self._unusable(error) from None
+        if not isinstance(counts, dict) or any(type(count) is not int or count < 0 for count in counts.values()):
+            raise self._unusable(ValueError(f"found {counts!r}"))
+        return counts
+
+    def _unusable(self, error: Exception) -> CacheError:
+        return CacheError(
+            f"{self.path}: expected counts of used images that can be read and written, found {error!r}: mend the "
+            "volume, or delete the file to begin again."
+        )

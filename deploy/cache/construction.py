@@ -22,7 +22,6 @@ from aegis_cache.store.manifest import Purpose
 from deploy.cache.permitted import PermittedImages
 from deploy.cache.request import BuildRequest
 from federation.config import ModelConfig
-from federation.preprocessing import PREPROCESSING
 
 _ENOUGH_PROTECTION = 0.8
 _FEATURE_EPOCHS = 3
@@ -30,17 +29,7 @@ _FEATURE_EPOCHS = 3
 
 def describe_purpose(permitted: PermittedImages, modality: str) -> Purpose:
     """Return what a cache for the permitted images is for."""
-    info = permitted.info
-    return Purpose(
-        hospital_id=permitted.hospital_id,
-        data_set=permitted.data_set,
-        modality=modality,
-        class_names=info.class_names,
-        channels=info.channels,
-        height=info.height,
-        width=info.width,
-        preprocessing=PREPROCESSING,
-    )
+    return Purpose.of(permitted.info, hospital_id=permitted.hospital_id, data_set=permitted.data_set, modality=modality)
 
 
 def open_own(folder: Path, permitted: PermittedImages) -> Cache:

@@ -12,6 +12,7 @@ from typing import Literal
 from client_app.dp_sgd.units import Units, group_units
 from client_app.granting import grant_release, require_mechanism, require_unit
 from client_app.ledger import ReleaseRequest
+from client_app.ledger.release import GENERATOR_RUN
 from client_app.policy import SitePolicy
 from client_app.protection import least_noise_multiplier, warn_of_large_delta
 from deploy.cache.request import BuildRequest
@@ -22,7 +23,6 @@ from federation.config import PrivacyConfig
 from federation.datasets.image_set import ImageSet
 from federation.errors import BudgetExhaustedError, ConfigurationError, PrivacyError, SiteError
 
-RUN = "aegis-cache"
 _SIMULATED_DELTA = 1e-5
 # An epsilon of 0 would be no mechanism's; noise can be so strong that an account rounds to it.
 _LEAST_EPSILON = 1e-9
@@ -80,7 +80,7 @@ def plan_private_training(
     warn_of_large_delta(grant.delta, units.count)
     event = replace(pattern, noise_multiplier=multiplier)
     release = ReleaseRequest(
-        run_id=RUN,
+        run_id=GENERATOR_RUN,
         message_id=secrets.token_hex(16),
         data_set=data_set,
         mechanism=Mechanism(name="dp-sgd", relation=Relation.ADD_REMOVE, unit=Unit(unit), clip_norm=given.clip_norm),

@@ -21,13 +21,14 @@ from aegis_cache.generation.diffusion.training import DiffusionTraining, Trainin
 from aegis_cache.store.build_folder import make_private_folder
 from aegis_cache.store.provenance import Provenance, Source
 from client_app.ledger import Ledger, ReleaseRequest
+from client_app.ledger.release import GENERATOR_RUN
 from client_app.noise.cryptographic import CryptographicNoise
 from client_app.noise.simulated import SimulatedNoise
 from client_app.noise.source import NoiseSource
 from client_app.policy import SitePolicy, read_policy
 from deploy.cache.permitted import PermittedImages
 from deploy.cache.private_descent import require_separable_network, train_privately
-from deploy.cache.private_planning import RUN, plan_private_training, refusals
+from deploy.cache.private_planning import plan_private_training, refusals
 from deploy.cache.request import BuildRequest
 from deploy.cache.training import TRAINED, has_generator
 from federation.accounting.events import event_as_dict, event_from_dict
@@ -171,7 +172,7 @@ def find_private_generator(
         )
     if (site := _read(policy)) is not None:
         with _open(site) as ledger:
-            booked = ledger.history(site.data.id, run_id=RUN).counts
+            booked = ledger.history(site.data.id, run_id=GENERATOR_RUN).counts
         if event_from_dict(found.event or {}) not in booked:
             raise ConfigurationError(f"Expected the ledger to hold the training of {kept}: build into another folder.")
     return True

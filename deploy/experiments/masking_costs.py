@@ -36,6 +36,7 @@ REAL = {"mnist": 600, "cifar": 500}
 SIZE = 2048
 MEMORY_SIZES = (512, 4096)
 _PAIRS = 5
+_BATCH = 64
 _CLASSES = 10
 _CPU = torch.device("cpu")
 _KIBIBYTE = 1024
@@ -68,7 +69,13 @@ def cost_cells(data_root: str) -> list[Cell]:
                     )
                     for mode in modes
                 ]
-    settings = {"data": "mnist", "root": data_root, "sizes": list(MEMORY_SIZES), "repetitions": 3}
+    settings = {
+        "data": "cifar",
+        "root": data_root,
+        "modes": ["joint", "interleaved"],
+        "sizes": list(MEMORY_SIZES),
+        "repetitions": 3,
+    }
     return [*cells, Cell(name="memory", compute=measure_memory, settings=settings, alone=True)]
 
 
@@ -86,7 +93,7 @@ def measure_time(settings: dict[str, Any], folder: Path) -> Result:
     before = torch.get_num_threads()
     torch.set_num_threads(settings["threads"])
     clock = time.thread_time if settings["threads"] == 1 else time.perf_counter
-    plan = TrainingConfig(local_epochs=3, batch_size=64, precision=settings["precision"])
+    plan = TrainingConfig(local_epochs=3, batch_size=_BATCH, precision=settings["precision"])
     with tempfile.TemporaryDirectory() as place:
         data, cache = _hospital(settings["data"], settings["root"], Path(place), SIZE)
         masking = _masking(settings["mode"], cache, SIZE)
@@ -100,30 +107,36 @@ def measure_time(settings: dict[str, Any], folder: Path) -> Result:
 
 
 def measure_memory(settings: dict[str, Any], folder: Path) -> Result:
-    """Return the peak memory of a process that trains with masking, by number of synthetic images.
+    """Return the peak memory of a process that trains, by mode and number of synthetic images.
+
+    The growth is that of the mode that grows most, over the whole process.
 
     Args:
-        settings: `data`, `root`, `sizes`, `repetitions`.
+        settings: `data`, `root`, `modes`, `sizes`, `repetitions`.
         folder: not used.
     """
     del folder
     context = multiprocessing.get_context("spawn")
-    peaks: dict[str, list[int]] = {str(size): [] for size in settings["sizes"]}
+    wanted = [("none", 0), *((mode, size) for mode in settings["modes"] for size in settings["sizes"])]
+    peaks: dict[str, dict[str, list[int]]] = {mode: {} for mode, _ in wanted}
     for _ in range(settings["repetitions"]):
-        for size in settings["sizes"]:
+        for mode, size in wanted:
             with context.Pool(1) as pool:
-                peaks[str(size)].append(pool.apply(_peak_bytes, (settings["data"], settings["root"], size)))
-    middle = {size: statistics.median(found) for size, found in peaks.items()}
-    small, large = (middle[str(size)] for size in settings["sizes"])
-    return {"peak-bytes": peaks, "growth": large / small}
+                found = pool.apply(_peak_bytes, (settings["data"], settings["root"], mode, size))
+            peaks[mode].setdefault(str(size), []).append(found)
+    small, large = (str(size) for size in settings["sizes"])
+    growths = [
+        statistics.median(peaks[mode][large]) / statistics.median(peaks[mode][small]) for mode in settings["modes"]
+    ]
+    return {"peak-bytes": peaks, "growth": max(growths)}
 
 
-def _peak_bytes(data_name: str, root: str, size: int) -> int:
-    """Train in this process, with sizes of the cache on the disk that do not depend on `size`; return its peak."""
+def _peak_bytes(data_name: str, root: str, mode: MaskingMode, size: int) -> int:
+    """Train in this process, with a cache on the disk whose size does not depend on `size`; return its peak."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         data, cache = _hospital(data_name, root, Path(place), max(MEMORY_SIZES))
-        _train(data, TrainingConfig(local_epochs=1, batch_size=64), _masking("interleaved", cache, size))
+        _train(data, TrainingConfig(batch_size=_BATCH), None if mode == "none" else _masking(mode, cache, size))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
 
 
@@ -145,7 +158,6 @@ def _masking(mode: MaskingMode, cache: Cache, size: int) -> Masking:
         synthetic=SyntheticImages(cache=cache, chosen=np.arange(size)),
         micro_batch=MaskingConfig().micro_batch,
         batch_statistics="refuse",
-        expected_share=0.0,
     )
 
 

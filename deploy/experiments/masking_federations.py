@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def sweep_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
     return [
         _cell(sweep_name(label, mode), "pneumoniamnist", mode, 0, data_root, rounds, change)
         for label, change in SWEEPS.items()
-        for mode in _modes_of(change)
+        for mode in modes_of(change)
     ]
 
 
@@ -57,11 +56,9 @@ def sweep_name(label: str, mode: str) -> str:
     return f"sweep-{re.sub('[^a-z0-9.]+', '-', label.lower())}-{mode}"
 
 
-def _modes_of(change: dict[str, Any]) -> Iterator[str]:
-    """Yield the modes that a sweep needs of its own: without masking, number and origin of images change nothing."""
-    if not change.keys() <= {"size", "source"}:
-        yield "none"
-    yield "interleaved"
+def modes_of(change: dict[str, Any]) -> list[str]:
+    """Return the modes that a sweep needs of its own: without masking, number and origin of images change nothing."""
+    return ["interleaved"] if change.keys() <= {"size", "source"} else ["none", "interleaved"]
 
 
 def size_of(name: str, mode: str) -> int:

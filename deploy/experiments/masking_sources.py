@@ -29,7 +29,7 @@ from deploy.experiments.cells import Cell, Result
 from federation.config import DataConfig
 from federation.datasets.image_set import Dataset, ImageSet
 from federation.datasets.sites import load_own_folder, load_site
-from federation.preprocessing import PREPROCESSING, align
+from federation.preprocessing import align
 from federation.randomness import derive_seed, numpy_stream
 
 SOURCES = ("diffusion", "gaussian", "real")
@@ -133,17 +133,7 @@ def publish(
     provenance: Provenance = _LEARNED,
 ) -> None:
     """Publish `images` as the cache of a hospital that holds `held`."""
-    info = held.info
-    purpose = Purpose(
-        hospital_id=hospital_id,
-        data_set=data_set,
-        modality="generic",
-        class_names=info.class_names,
-        channels=info.channels,
-        height=info.height,
-        width=info.width,
-        preprocessing=PREPROCESSING,
-    )
+    purpose = Purpose.of(held.info, hospital_id=hospital_id, data_set=data_set, modality="generic")
     identity = GeneratorIdentity(kind="folder", name="experiment", digest="0" * 64, provenance=provenance)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with CacheBuild.begin(folder, BuildPlan(purpose=purpose, generator=identity, seed=0), resume=False) as build:

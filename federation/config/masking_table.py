@@ -44,13 +44,13 @@ class MaskingConfig(Table):
         64,
         ge=1,
         le=65536,
-        description="Images, real and synthetic together, in memory at a time. The gradient does not depend on it, "
-        "memory and speed do; at most `masking.size`.",
+        description="Images, real and synthetic together, in memory at a time: at most `masking.size`, and lowered to "
+        "it under `auto`. The gradient depends on it by rounding alone; memory and speed do.",
     )
     refresh: str = Field(
         "none",
         description="What changes from one update to the next, so that their difference does not cancel the synthetic "
-        "images: `none`; `subset`: M others drawn from a larger cache; `augment`: the same ones shifted by up to two "
+        "images: `none`; `subset`: M drawn from a cache of at least 2M; `augment`: the same ones shifted by up to two "
         "pixels and a little brighter or darker; `rotate`: the next M of the cache, until all were used. Joined by "
         "`+`, for example `subset+augment`.",
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from client_app.granting import (
     grant_release,
     grant_scores,
+    grant_size,
     require_evaluation,
     require_masking,
     require_mechanism,
@@ -264,7 +265,8 @@ def test_stricter_account_binds_for_scores(demanded: str, asked: Any, binds: str
         ({}, "sequential", True),
         ({"required": True}, "none", False),
         ({"required": True}, "sequential", False),
-        ({"required": True}, "lambda", True),
+        ({"required": True}, "lambda", False),
+        ({"required": True, "modes": ["lambda"]}, "lambda", True),
         ({"required": True}, "joint", True),
         ({"required": True}, "interleaved", True),
         ({"required": True, "modes": ["joint"]}, "interleaved", False),
@@ -285,18 +287,33 @@ def test_masking_takes_part_in_a_way_that_the_policy_takes_for_masking(
         assert code_of(refused) is SiteErrorCode.POLICY_MASKING
 
 
-@pytest.mark.parametrize("required", [True, False])
-def test_masking_with_fewer_images_than_the_policy_demands_is_refused(required: bool) -> None:
-    policy = policy_of(masking={"required": required, "min-size": 100})
+@pytest.mark.parametrize(
+    ("demanded", "asked", "found", "granted"),
+    [
+        ({}, 1, 500, 1),
+        ({}, None, 500, 500),
+        ({"min-size": 100}, 100, 5, 100),
+        ({"min-size": 100}, None, 5, 100),
+        ({"required": True}, 2048, 5, 2048),
+        ({"required": True}, None, 5, 2048),
+        ({"required": True, "min-size": 10}, None, 5, 10),
+    ],
+)
+def test_number_of_images_is_the_stricter_of_policy_and_request(
+    demanded: dict[str, Any], asked: int | None, found: int, granted: int
+) -> None:
+    assert grant_size(policy_of(masking=demanded), asked, found) == granted
 
-    require_masking(policy, "joint", size=100)
-    require_masking(policy, "joint")
-    with pytest.raises(SiteError, match=r"min-size=100 images, found 99") as refused:
-        require_masking(policy, "joint", size=99)
+
+@pytest.mark.parametrize(("demanded", "least"), [({"min-size": 100}, 100), ({"required": True}, 2048)])
+def test_masking_with_fewer_images_than_the_policy_demands_is_refused(demanded: dict[str, Any], least: int) -> None:
+    with pytest.raises(SiteError, match=rf"min-size={least} synthetic images, found {least - 1}") as refused:
+        grant_size(policy_of(masking=demanded), least - 1, 1)
 
     assert code_of(refused) is SiteErrorCode.POLICY_MASKING
 
 
-def test_simulated_hospital_without_a_policy_demands_no_masking() -> None:
+def test_simulated_hospital_without_a_policy_takes_any_masking() -> None:
     require_masking(None, "none")
-    require_masking(None, "sequential", size=1)
+    require_masking(None, "sequential")
+    assert (grant_size(None, 1, 500), grant_size(None, None, 500)) == (1, 500)

@@ -49,8 +49,8 @@ def test_policy_is_read_from_its_file(tmp_path: Path) -> None:
 def test_policy_that_says_nothing_of_masking_demands_none_and_lets_no_private_image_near_it(tmp_path: Path) -> None:
     masking = read_policy(write(tmp_path, BASE)).masking
 
-    assert (masking.required, masking.cache, masking.min_size) == (False, "", 1)
-    assert masking.modes == ("interleaved", "joint", "lambda")
+    assert (masking.required, masking.cache, masking.min_size, masking.vary) == (False, "", 0, True)
+    assert masking.modes == ("interleaved", "joint")
     assert (masking.private_images, masking.permitted_fraction) == ("unused", 1.0)
 
 
@@ -102,9 +102,10 @@ def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
         ({"masking": {"modes": []}}, "at least one mode"),
         ({"masking": {"modes": ["none", "joint"]}}, "none of them 'none'"),
         ({"masking": {"modes": ["gaussian"]}}, "masking.modes"),
-        ({"masking": {"min-size": 0}}, "min-size"),
+        ({"masking": {"min-size": -1}}, "min-size"),
         ({"masking": {"min-size": 1.5}}, "min-size"),
         ({"masking": {"required": "yes"}}, "required"),
+        ({"masking": {"vary": "no"}}, "vary"),
         ({"masking": {"private-images": "all"}}, "private-images"),
         ({"masking": {"permitted-fraction": 0}}, "permitted-fraction"),
         ({"masking": {"permitted-fraction": 1.01}}, "permitted-fraction"),

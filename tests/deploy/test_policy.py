@@ -93,7 +93,7 @@ def test_required_masking_is_said_and_not_called_private(tmp_path: Path) -> None
     result = check(tmp_path, masking={"required": True, "min-size": 2048})
 
     text = " ".join(result.stdout.split())
-    assert "Every update is masked, interleaved or joint or lambda, by at least 2048 synthetic images" in text
+    assert "Every update is masked, interleaved or joint, by at least 2048 synthetic images" in text
     assert "no differential privacy" in text
 
 

@@ -79,5 +79,4 @@ def make_masking(
         synthetic=SyntheticImages(cache=open_cache(folder), chosen=np.arange(size), varied=varied),
         micro_batch=micro_batch,
         batch_statistics=batch_statistics,
-        expected_share=0.5,
     )

@@ -1,4 +1,4 @@
-"""No block of a cache is used twice before its turn comes again, whatever happens between noting it and using it."""
+"""No image of a cache is used twice before its turn comes again, whatever happens between noting and using it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from client_app.masking.rotation import next_block
+from client_app.masking.rotation import Rotation
 from federation.errors import CacheError
 from tests.aegis_cache.store.made_up_builds import watch_disk
 
@@ -25,40 +25,50 @@ def path_of(folder: Path, hospital_id: str = "north") -> Path:
     return folder / "masking" / f"{hospital_id}.rotation"
 
 
-def test_blocks_take_turns_and_begin_again_after_the_last(volume: Path) -> None:
-    turns = [next_block(volume, "north", CACHE, 3) for _ in range(7)]
-
-    assert turns == [0, 1, 2, 0, 1, 2, 0]
-
-
-def test_only_block_is_always_the_one(volume: Path) -> None:
-    assert {next_block(volume, "north", CACHE, 1) for _ in range(3)} == {0}
+def take(folder: Path, hospital_id: str, cache: str, size: int = 1) -> int:
+    """Return how many images were used, and note that `size` more are."""
+    rotation = Rotation.of(folder, hospital_id)
+    used = rotation.used(cache)
+    rotation.note(cache, used + size)
+    return used
 
 
-def test_count_goes_on_when_blocks_are_cut_differently(volume: Path) -> None:
-    for _ in range(5):
-        next_block(volume, "north", CACHE, 10)
+def test_images_are_counted_whatever_number_is_used_at_a_time(volume: Path) -> None:
+    turns = [take(volume, "north", CACHE, size) for size in (3, 1, 5, 2)]
 
-    assert [next_block(volume, "north", CACHE, 4) for _ in range(2)] == [5 % 4, 6 % 4]
+    assert turns == [0, 3, 4, 9]
 
 
-def test_another_cache_begins_at_its_first_block(volume: Path) -> None:
+def test_looking_at_the_count_does_not_change_it(volume: Path) -> None:
+    take(volume, "north", CACHE, 4)
+
+    assert [Rotation.of(volume, "north").used(CACHE) for _ in range(3)] == [4, 4, 4]
+
+
+def test_cache_that_is_used_again_goes_on_where_it_stood(volume: Path) -> None:
+    for cache in (CACHE, CACHE, OTHER, CACHE):
+        take(volume, "north", cache)
+
+    assert (take(volume, "north", CACHE), take(volume, "north", OTHER)) == (3, 1)
+
+
+def test_another_cache_begins_at_its_first_image(volume: Path) -> None:
     for _ in range(4):
-        next_block(volume, "north", CACHE, MANY)
+        take(volume, "north", CACHE)
 
-    assert [next_block(volume, "north", OTHER, MANY) for _ in range(3)] == [0, 1, 2]
+    assert [take(volume, "north", OTHER) for _ in range(3)] == [0, 1, 2]
 
 
 def test_hospitals_that_share_a_folder_have_counts_of_their_own(volume: Path) -> None:
     for _ in range(4):
-        next_block(volume, "north", CACHE, MANY)
+        take(volume, "north", CACHE)
 
-    assert next_block(volume, "south", CACHE, MANY) == 0
-    assert next_block(volume, "north", CACHE, MANY) == 4
+    assert take(volume, "south", CACHE) == 0
+    assert take(volume, "north", CACHE) == 4
 
 
 def test_count_is_for_the_hospital_s_eyes_only(volume: Path) -> None:
-    next_block(volume / "new" / "state", "north", CACHE, 2)
+    take(volume / "new" / "state", "north", CACHE)
 
     path = path_of(volume / "new" / "state")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -69,11 +79,11 @@ def test_count_is_for_the_hospital_s_eyes_only(volume: Path) -> None:
 def test_block_is_used_only_after_its_count_is_forced_to_the_disk(
     volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    next_block(volume, "north", CACHE, MANY)
+    take(volume, "north", CACHE)
     done: list[str] = []
     watch_disk(monkeypatch, done.append)
 
-    next_block(volume, "north", CACHE, MANY)
+    take(volume, "north", CACHE)
 
     forced = [number for number, change in enumerate(done) if change.startswith("fsync")]
     moved = next(number for number, change in enumerate(done) if change.startswith("replace"))
@@ -93,18 +103,18 @@ def crash_at(volume: Path, step: int) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         watch_disk(patch, reach)
         try:
-            next_block(volume, "north", CACHE, MANY)
+            take(volume, "north", CACHE)
         except Crashed:
             return True
     return False
 
 
 def test_crash_at_any_change_of_the_disk_skips_a_block_at_most_and_repeats_none(volume: Path) -> None:
-    used, crashes = [next_block(volume, "north", CACHE, MANY)], 0
+    used, crashes = [take(volume, "north", CACHE)], 0
 
     while crash_at(volume, crashes):
         crashes += 1
-        used.append(next_block(volume, "north", CACHE, MANY))
+        used.append(take(volume, "north", CACHE))
 
     gaps = [later - earlier for earlier, later in pairwise(used)]
     assert crashes >= 4
@@ -116,13 +126,13 @@ def test_crash_between_write_and_use_skips_the_block(volume: Path, monkeypatch: 
         path.write_bytes(content)
         raise Crashed
 
-    first = next_block(volume, "north", CACHE, MANY)
+    first = take(volume, "north", CACHE)
     with monkeypatch.context() as patch:
         patch.setattr("client_app.masking.rotation.write_durably", write_and_crash)
         with pytest.raises(Crashed):
-            next_block(volume, "north", CACHE, MANY)
+            take(volume, "north", CACHE)
 
-    assert (first, next_block(volume, "north", CACHE, MANY)) == (0, 2)
+    assert (first, take(volume, "north", CACHE)) == (0, 2)
 
 
 def test_block_is_not_handed_out_when_the_volume_refuses_its_count(
@@ -134,7 +144,7 @@ def test_block_is_not_handed_out_when_the_volume_refuses_its_count(
     monkeypatch.setattr("client_app.masking.rotation.write_durably", refuse)
 
     with pytest.raises(CacheError, match=r"No space left on device.*mend the volume"):
-        next_block(volume, "north", CACHE, 2)
+        take(volume, "north", CACHE)
 
 
 DAMAGED = [
@@ -144,9 +154,7 @@ DAMAGED = [
     b"null",
     b'"used"',
     b"\xff\xfe",
-    b'{"used": 1}',
-    b'{"cache": "' + CACHE.encode() + b'"}',
-    *[json.dumps({"cache": CACHE, "used": used}).encode() for used in (-1, 1.0, True, "1", None, [1])],
+    *[json.dumps({CACHE: used}).encode() for used in (-1, 1.0, True, "1", None, [1])],
 ]
 
 
@@ -156,32 +164,32 @@ def test_damaged_count_is_refused_by_name_with_a_remedy_and_left_alone(volume: P
     path.parent.mkdir()
     path.write_bytes(content)
 
-    with pytest.raises(CacheError, match=r"expected a count of used blocks.*or delete the file") as caught:
-        next_block(volume, "north", CACHE, 2)
+    with pytest.raises(CacheError, match=r"expected counts of used images.*or delete the file") as caught:
+        take(volume, "north", CACHE)
 
     assert str(caught.value).startswith(f"{path}: ")
     assert path.read_bytes() == content
 
 
 def test_truncated_count_is_refused(volume: Path) -> None:
-    next_block(volume, "north", CACHE, 2)
+    take(volume, "north", CACHE)
     whole = path_of(volume).read_bytes()
 
     for length in range(len(whole)):
         path_of(volume).write_bytes(whole[:length])
-        with pytest.raises(CacheError, match="expected a count of used blocks"):
-            next_block(volume, "north", CACHE, 2)
+        with pytest.raises(CacheError, match="expected counts of used images"):
+            take(volume, "north", CACHE)
 
 
 def test_folder_in_place_of_the_count_is_refused(volume: Path) -> None:
     path_of(volume).mkdir(parents=True)
 
-    with pytest.raises(CacheError, match="expected a count of used blocks"):
-        next_block(volume, "north", CACHE, 2)
+    with pytest.raises(CacheError, match="expected counts of used images"):
+        take(volume, "north", CACHE)
 
 
 def test_deleted_count_begins_at_the_first_block_as_the_message_says(volume: Path) -> None:
-    next_block(volume, "north", CACHE, 5)
+    take(volume, "north", CACHE)
     path_of(volume).unlink()
 
-    assert next_block(volume, "north", CACHE, 5) == 0
+    assert take(volume, "north", CACHE) == 0

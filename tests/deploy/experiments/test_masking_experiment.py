@@ -48,7 +48,7 @@ def made_up() -> dict[str, dict[str, Any]]:
     results |= {f"time-{data}-interleaved-1-full": timed for data in ("mnist", "cifar")}
     results["bytes"] = {"most": 0, "longer": {}}
     results["exactness"] = {"most": 1e-7, "largest": {}}
-    results["memory"] = {"growth": 1.01, "peak-bytes": {"512": [10**8], "4096": [10**8]}}
+    results["memory"] = {"growth": 1.01, "peak-bytes": {"joint": {"512": [10**8], "4096": [10**8]}}}
     return results
 
 
