@@ -20,6 +20,7 @@ LAST = 5
 
 SIZE = 2048
 MODES = ("none", "sequential", "lambda", "joint", "interleaved")
+ADAPTED, ELSEWHERE = "adapted", "diffusion"
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")
 _SMALL_JOINT = 512
 _DATA = ("pneumoniamnist", "organamnist")
@@ -38,8 +39,17 @@ SWEEPS: dict[str, dict[str, Any]] = {
 
 def accuracy_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
     """Return a cell per data set, mode and seed: those that claims rest on first."""
-    wanted = [(name, mode, seed) for mode in _ORDER for name in _DATA for seed in SEEDS]
-    return [_cell(f"{name}-{mode}-{seed}", name, mode, seed, data_root, rounds, {}) for name, mode, seed in wanted]
+    wanted = [(name, "interleaved", seed, {"source": ADAPTED}) for name in _DATA for seed in SEEDS]
+    wanted += [(name, mode, seed, {}) for mode in _ORDER for name in _DATA for seed in SEEDS]
+    return [
+        _cell(accuracy_name(name, mode, seed, **change), name, mode, seed, data_root, rounds, change)
+        for name, mode, seed, change in wanted
+    ]
+
+
+def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE) -> str:
+    """Return the name of a cell of `accuracy_cells`."""
+    return f"{name}-{mode}-{seed}" if source == ELSEWHERE else f"{name}-{mode}-{source}-{seed}"
 
 
 def sweep_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
@@ -82,7 +92,7 @@ def _cell(cell: str, name: str, mode: str, seed: int, data_root: str, rounds: in
     hospitals = change.get("hospitals", HOSPITALS)
     settings = {
         "hospitals": hospitals,
-        "source": change.get("source", "diffusion"),
+        "source": change.get("source", ELSEWHERE),
         "size": change.get("size", size_of(name, mode)),
         "configuration": {**configuration, "run.hospitals": hospitals},
     }

@@ -1,9 +1,12 @@
 """Where the synthetic images of the masking experiment come from, and the caches of all simulated hospitals.
 
-Three generators of different quality, none of which hands a hospital what other hospitals train on:
+Four generators of different quality; only the first hands a hospital something of what other hospitals train on:
 
-- `diffusion`: learned from the validation split, which nobody trains or is tested on: it stands for a generator that
-  was trained elsewhere. Images are drawn once, into a pool by class, and every hospital draws from it.
+- `adapted`: learned from training images, of the whole data set (PneumoniaMNIST) or of a sixth of it (OrganAMNIST), for
+  27 minutes: a good generator that a consortium has adapted to its data. The same training as in the experiment on the
+  cache. Images are drawn once, into a pool by class, and every hospital draws from it.
+- `diffusion`: learned from the validation split, which nobody trains or is tested on, for nine minutes: a generator
+  that was trained elsewhere, on less.
 - `gaussian`: fitted by each hospital to its own training images alone.
 - `real`: images of the validation split themselves: what a perfect generator would give, as far as they go.
 """
@@ -25,6 +28,7 @@ from aegis_cache.generation.gaussian import GaussianGenerator
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import GeneratorIdentity, Purpose
 from aegis_cache.store.provenance import Provenance, Source
+from deploy.experiments.cache_generators import FULL_MINUTES, load_hospital
 from deploy.experiments.cells import Cell, Result
 from federation.config import DataConfig
 from federation.datasets.image_set import Dataset, ImageSet
@@ -32,8 +36,8 @@ from federation.datasets.sites import load_own_folder, load_site
 from federation.preprocessing import align
 from federation.randomness import derive_seed, numpy_stream
 
-SOURCES = ("diffusion", "gaussian", "real")
-MINUTES = 9.0
+SOURCES = ("adapted", "diffusion", "gaussian", "real")
+MINUTES = {"adapted": FULL_MINUTES, "diffusion": 9.0}
 PER_CLASS = {"pneumoniamnist": 2048, "organamnist": 700}
 _SHIFT_BELOW = 1000
 _BATCH = 256
@@ -41,30 +45,34 @@ _LEARNED = Provenance(source=Source.PRIVATE_ADAPTED, uses=("a generator learned 
 
 
 def pool_cells(data_root: str) -> list[Cell]:
-    """Return a cell per data set that trains the diffusion model and draws its pool."""
+    """Return a cell per data set and trained generator that draws its pool."""
     return [
         Cell(
-            name=f"pool-{name}",
+            name=f"pool-{source}-{name}",
             compute=make_pool,
-            settings={"data": name, "root": data_root, "minutes": MINUTES, "per-class": count},
+            settings={"data": name, "root": data_root, "source": source, "minutes": minutes, "per-class": count},
         )
         for name, count in PER_CLASS.items()
+        for source, minutes in MINUTES.items()
     ]
 
 
 def make_pool(settings: dict[str, Any], folder: Path) -> Result:
-    """Train a diffusion model with one thread on the validation split and keep images of every class.
+    """Train a diffusion model with one thread and keep images of every class.
 
     Args:
-        settings: `data`, `root`, `minutes`, `per-class`.
+        settings: `data`, `root`, `source`, `minutes`, `per-class`.
         folder: where model and pool are kept; a training that was broken off goes on.
     """
     torch.set_num_threads(1)
     data = load_own_folder(DataConfig(name=settings["data"], root=settings["root"]), seed=0)
-    kept = folder / "pools" / settings["data"]
+    images = data.validation
+    if settings["source"] == "adapted":
+        images = load_hospital(settings["data"], settings["root"], 0)[0].train
+    kept = folder / "pools" / f"{settings['source']}-{settings['data']}"
     kept.mkdir(parents=True, exist_ok=True)
-    plan = TrainingPlan(minutes=settings["minutes"], shift=len(data.validation) < _SHIFT_BELOW)
-    training = DiffusionTraining(data.validation, data.info.classes, plan, checkpoint=kept / "training.pt")
+    plan = TrainingPlan(minutes=settings["minutes"], shift=len(images) < _SHIFT_BELOW)
+    training = DiffusionTraining(images, data.info.classes, plan, checkpoint=kept / "training.pt")
     trained = training.run()
     save_generator(training.average, kept, name=settings["data"], provenance=_LEARNED)
     generator = load_generator(kept)
@@ -75,7 +83,7 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
         for part in np.split(labels, range(_BATCH, len(labels), _BATCH))
     ]
     np.savez(kept / "images.npz", images=np.concatenate(drawn), labels=labels)
-    return {"learned-from": len(data.validation), "training-min": trained.minutes, "images": len(labels)}
+    return {"learned-from": len(images), "training-min": trained.minutes, "images": len(labels)}
 
 
 def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int, seed: int, folder: Path) -> Path:
@@ -119,7 +127,7 @@ def draw(source: str, held: Dataset, data: DataConfig, size: int, folder: Path, 
         generator = GaussianGenerator.fit(held.train, held.info.class_names)
         random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))
         return ImageSet(images=_aligned(generator.generate(torch.from_numpy(labels), 1, random), held), labels=labels)
-    stock = _pool(folder, data.name) if source == "diffusion" else load_own_folder(data, seed=0).validation
+    stock = _pool(folder, f"{source}-{data.name}") if source in MINUTES else load_own_folder(data, seed=0).validation
     return stock.take(np.concatenate([_pick(stock, label, labels, stream) for label in np.unique(labels)]))
 
 
