@@ -28,6 +28,7 @@ from aegis_cache.generation.gaussian import GaussianGenerator
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import GeneratorIdentity, Purpose
 from aegis_cache.store.provenance import Provenance, Source
+from deploy.cache.training import has_generator
 from deploy.experiments.cache_generators import FULL_MINUTES, load_hospital
 from deploy.experiments.cells import Cell, Result
 from federation.config import DataConfig
@@ -62,7 +63,8 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
 
     Args:
         settings: `data`, `root`, `source`, `minutes`, `per-class`.
-        folder: where model and pool are kept; a training that was broken off goes on.
+        folder: where model and pool are kept; a training that was broken off goes on, and a model that is there, such as
+            that of the experiment on the cache, is not trained again.
     """
     torch.set_num_threads(1)
     data = load_own_folder(DataConfig(name=settings["data"], root=settings["root"]), seed=0)
@@ -71,10 +73,11 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
         images = load_hospital(settings["data"], settings["root"], 0)[0].train
     kept = folder / "pools" / f"{settings['source']}-{settings['data']}"
     kept.mkdir(parents=True, exist_ok=True)
-    plan = TrainingPlan(minutes=settings["minutes"], shift=len(images) < _SHIFT_BELOW)
-    training = DiffusionTraining(images, data.info.classes, plan, checkpoint=kept / "training.pt")
-    trained = training.run()
-    save_generator(training.average, kept, name=settings["data"], provenance=_LEARNED)
+    if not has_generator(kept):
+        plan = TrainingPlan(minutes=settings["minutes"], shift=len(images) < _SHIFT_BELOW)
+        training = DiffusionTraining(images, data.info.classes, plan, checkpoint=kept / "training.pt")
+        training.run()
+        save_generator(training.average, kept, name=settings["data"], provenance=_LEARNED)
     generator = load_generator(kept)
     labels = np.repeat(np.arange(data.info.classes), settings["per-class"])
     random = torch.Generator().manual_seed(derive_seed(0, "pool"))
@@ -83,7 +86,7 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
         for part in np.split(labels, range(_BATCH, len(labels), _BATCH))
     ]
     np.savez(kept / "images.npz", images=np.concatenate(drawn), labels=labels)
-    return {"learned-from": len(images), "training-min": trained.minutes, "images": len(labels)}
+    return {"learned-from": len(images), "images": len(labels)}
 
 
 def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int, seed: int, folder: Path) -> Path:
