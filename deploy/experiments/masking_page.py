@@ -94,8 +94,8 @@ def _accuracies(results: Results) -> list[str]:
         "images. They come from one of two diffusion models: `adapted` learned for 27 minutes from training images, "
         "all of PneumoniaMNIST and a sixth of OrganAMNIST, as a consortium might adapt one; `elsewhere` for nine "
         "minutes from the validation split, which no client trains on. Either way a client trains mostly on synthetic "
-        "images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: what a good generator knows "
-        "of other clients is a gain, what a poor one gets wrong a loss.",
+        "images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: what a good one "
+        "knows of other clients is a gain, what a poor one gets wrong a loss.",
         "![Accuracy per version](05-masking-accuracy.svg)",
         "\n".join(rows),
         "`joint` computes all M images in every mini-batch; on OrganAMNIST, with six mini-batches a client, it is "

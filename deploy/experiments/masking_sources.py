@@ -63,8 +63,8 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
 
     Args:
         settings: `data`, `root`, `source`, `minutes`, `per-class`.
-        folder: where model and pool are kept; a training that was broken off goes on, and a model that is there, such as
-            that of the experiment on the cache, is not trained again.
+        folder: where model and pool are kept; a training that was broken off goes on, and a model that is there, such
+            as that of the experiment on the cache, is not trained again.
     """
     torch.set_num_threads(1)
     data = load_own_folder(DataConfig(name=settings["data"], root=settings["root"]), seed=0)
