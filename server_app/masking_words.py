@@ -18,7 +18,7 @@ _COUNT = (
     "{size} synthetic ones, if both weigh the same and look alike."
 )
 _NO_COUNT = "No share is stated for a server that plants a layer with bins: the synthetic images are not counted."
-_EQUAL = "In every step of this mode a synthetic image weighs as much as a real one."
+_EQUAL = "In every step of this mode the loss of a synthetic image weighs as much as that of a real one."
 _EQUAL_OVER_EPOCH = (
     "Under SGD without momentum a synthetic image of this mode weighs as much as a real one over an epoch, though in "
     "another step."
