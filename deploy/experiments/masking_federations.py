@@ -40,7 +40,7 @@ SWEEPS: dict[str, dict[str, Any]] = {
 def accuracy_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
     """Return a cell per data set, mode and seed: those that claims rest on first."""
     wanted = [(name, "interleaved", seed, {"source": ADAPTED}) for name in _DATA for seed in SEEDS]
-    wanted += [(name, mode, seed, {}) for name in _DATA for mode in _ORDER for seed in SEEDS]
+    wanted += [(name, mode, seed, {}) for seed in SEEDS for name in _DATA for mode in _ORDER]
     return [
         _cell(accuracy_name(name, mode, seed, **change), name, mode, seed, data_root, rounds, change)
         for name, mode, seed, change in wanted
