@@ -14,7 +14,9 @@ from federation.config import parse_configuration
 
 HOSPITALS = 100
 SEEDS = (0, 1, 2)
-ROUNDS = 10
+ROUNDS, LONG = 10, 20
+"""Of every mode, and of what claims rest on: no masking and the default with the adapted generator."""
+
 LAST = 5
 """Versions at the end of a run over whose accuracies the mean is taken: single ones jump by several points."""
 
@@ -37,12 +39,20 @@ SWEEPS: dict[str, dict[str, Any]] = {
 """What differs from S1's setting, each measured with and without masking on PneumoniaMNIST."""
 
 
-def accuracy_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
+def accuracy_cells(data_root: str) -> list[Cell]:
     """Return a cell per data set, mode and seed: those that claims rest on first."""
     wanted = [(name, "interleaved", seed, {"source": ADAPTED}) for name in _DATA for seed in SEEDS]
     wanted += [(name, mode, seed, {}) for seed in SEEDS for name in _DATA for mode in _ORDER]
     return [
-        _cell(accuracy_name(name, mode, seed, **change), name, mode, seed, data_root, rounds, change)
+        _cell(
+            accuracy_name(name, mode, seed, **change),
+            name,
+            mode,
+            seed,
+            data_root,
+            LONG if change or mode == "none" else ROUNDS,
+            change,
+        )
         for name, mode, seed, change in wanted
     ]
 
@@ -52,10 +62,10 @@ def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE) -
     return f"{name}-{mode}-{seed}" if source == ELSEWHERE else f"{name}-{mode}-{source}-{seed}"
 
 
-def sweep_cells(data_root: str, *, rounds: int = ROUNDS) -> list[Cell]:
+def sweep_cells(data_root: str) -> list[Cell]:
     """Return two cells per entry of `SWEEPS`, without masking and interleaved, with one seed."""
     return [
-        _cell(sweep_name(label, mode), "pneumoniamnist", mode, 0, data_root, rounds, change)
+        _cell(sweep_name(label, mode), "pneumoniamnist", mode, 0, data_root, ROUNDS, change)
         for label, change in SWEEPS.items()
         for mode in modes_of(change)
     ]
@@ -107,7 +117,7 @@ def run_masked_federation(settings: dict[str, Any], folder: Path) -> Result:
         folder: of the experiment, with the pools of generated images.
 
     Returns:
-        What `run_federation` returns, and `late-accuracy`, the mean over the last versions.
+        What `run_federation` returns.
     """
     wanted = dict(settings["configuration"])
     if wanted["masking.mode"] != "none":
@@ -116,10 +126,16 @@ def run_masked_federation(settings: dict[str, Any], folder: Path) -> Result:
             settings, flat.data, hospitals=settings["hospitals"], seed=flat.data_seed, folder=folder
         )
         wanted |= {"masking.cache": str(caches.absolute()), "masking.size": str(settings["size"])}
-    found = run_federation({"hospitals": settings["hospitals"], "configuration": wanted}, folder)
-    return {**found, "late-accuracy": late_accuracy(found)}
+    return run_federation({"hospitals": settings["hospitals"], "configuration": wanted}, folder)
 
 
-def late_accuracy(found: Result) -> float:
-    """Return the mean accuracy of the last versions on the pooled test images."""
-    return statistics.fmean(point["accuracy"] for point in found["curve"][-LAST:])
+def late_mean(found: Result, version: int, *, of: str = "accuracy") -> float | None:
+    """Return the mean over the last versions up to `version`, on the pooled test images; None where not all are there.
+
+    Args:
+        found: of `run_masked_federation`.
+        version: the last one that counts.
+        of: "accuracy" or "auroc".
+    """
+    values = [point[of] for point in found["curve"] if version - LAST < point["version"] <= version]
+    return statistics.fmean(values) if len(values) == LAST else None

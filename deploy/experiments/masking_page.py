@@ -16,11 +16,13 @@ from deploy.experiments.masking_federations import (
     ADAPTED,
     ELSEWHERE,
     LAST,
+    LONG,
     MODES,
     ROUNDS,
     SEEDS,
     SWEEPS,
     accuracy_name,
+    late_mean,
     modes_of,
     size_of,
     sweep_name,
@@ -77,10 +79,10 @@ def _seeds(results: Results, name: str, mode: str, source: str) -> list[Result]:
 
 
 def _accuracies(results: Results) -> list[str]:
-    rows = [
-        "| data | mode | generator | M | accuracy, % | minus no masking, points, by seed | mean | AUROC |",
-        "|---|---|---|---|---|---|---|---|",
+    heads = [
+        f"{what}, {rounds} rounds" for rounds in (ROUNDS, LONG) for what in ("accuracy", "AUROC", "points of accuracy")
     ]
+    rows = [f"| data | mode | generator | M | {' | '.join(heads)} |", "|---" * (4 + len(heads)) + "|"]
     rows += [row for name in _DATA for mode, source in _ROWS if (row := _accuracy_row(results, name, mode, source))]
     if len(rows) == 2:
         return []
@@ -89,9 +91,9 @@ def _accuracies(results: Results) -> list[str]:
         f"The setting of arXiv 2609.38339: 100 clients, 10 a round, at most 5 classes each, Adam 1e-3, E=3, B=64. "
         f"{ROUNDS} rounds with seeds {', '.join(map(str, SEEDS))}; accuracy on the whole test split, mean over the "
         f"last {LAST} versions, with the deviation over seeds. The paper does not say how many rounds it ran; "
-        "more are a matter of `ROUNDS` in deploy/experiments/masking_federations.py. Networks compute in bfloat16 "
-        "(`training.precision=mixed`) in every row. Synthetic images have the label proportions of each client's own "
-        "images. They come from one of two diffusion models: `adapted` learned for 27 minutes from training images, "
+        "more are a matter of `ROUNDS` and `LONG` in deploy/experiments/masking_federations.py. Networks compute in "
+        "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have the labels of each client's own "
+        "images, in proportion, and come from one of two models: `adapted` learned 27 minutes from training images, "
         "all of PneumoniaMNIST and a sixth of OrganAMNIST, as a consortium might adapt one; `elsewhere` for nine "
         "minutes from the validation split, which no client trains on. Either way a client trains mostly on synthetic "
         "images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: what a good one "
@@ -108,26 +110,29 @@ def _accuracy_row(results: Results, name: str, mode: str, source: str) -> str:
     found = _seeds(results, name, mode, source)
     if not found:
         return ""
-    auroc = statistics.fmean(cell["final"]["auroc"] for cell in found)
-    accuracies = _spread([100 * cell["late-accuracy"] for cell in found])
-    if mode == "none":
-        return f"| {name} | {mode} | - | 0 | {accuracies} | | | {auroc:.3f} |"
-    each = deltas_of(results, name, mode, source)
-    listed, mean = ", ".join(f"{value:+.1f}" for value in each), f"{statistics.fmean(each):+.1f}" if each else ""
-    return (
-        f"| {name} | {mode} | {_GENERATORS[source]} | {size_of(name, mode)} | {accuracies} | {listed} | {mean} | "
-        f"{auroc:.3f} |"
-    )
+    shown = [f"| {name} | {mode} | {_GENERATORS[source] if mode != 'none' else '-'} | {size_of(name, mode)} |"]
+    for version in (ROUNDS, LONG):
+        for of in ("accuracy", "auroc"):
+            values = [100 * value for cell in found if (value := late_mean(cell, version, of=of)) is not None]
+            shown.append(f" {_spread(values)} |" if values else " |")
+        each = [] if mode == "none" else deltas_of(results, name, mode, source, version=version)
+        shown.append(
+            f" {statistics.fmean(each):+.1f} ({', '.join(f'{value:+.1f}' for value in each)}) |" if each else " |"
+        )
+    return "".join(shown)
 
 
-def deltas_of(results: Results, name: str, mode: str, source: str = ELSEWHERE) -> list[float]:
+def deltas_of(
+    results: Results, name: str, mode: str, source: str = ELSEWHERE, *, version: int = ROUNDS, of: str = "accuracy"
+) -> list[float]:
     """Return by how many points the mode differs from no masking, for every seed of which both were measured."""
-    pairs = [(accuracy_name(name, mode, seed, source=source), accuracy_name(name, "none", seed)) for seed in SEEDS]
-    return [
-        100 * (results[one]["late-accuracy"] - results[other]["late-accuracy"])
-        for one, other in pairs
-        if one in results and other in results
-    ]
+    deltas = []
+    for seed in SEEDS:
+        cells = accuracy_name(name, mode, seed, source=source), accuracy_name(name, "none", seed)
+        means = [late_mean(results[cell], version, of=of) for cell in cells if cell in results]
+        if len(means) == 2 and means[0] is not None and means[1] is not None:
+            deltas.append(100 * (means[0] - means[1]))
+    return deltas
 
 
 def _sweeps(results: Results) -> list[str]:
@@ -137,9 +142,10 @@ def _sweeps(results: Results) -> list[str]:
     for label, change in SWEEPS.items():
         own = results.get(sweep_name(label, "none")) if "none" in modes_of(change) else base[0]
         found[label] = own, results.get(sweep_name(label, "interleaved"))
-    for label, (plain, masked) in found.items():
-        if plain is not None and masked is not None:
-            first, second = 100 * plain["late-accuracy"], 100 * masked["late-accuracy"]
+    for label, cells in found.items():
+        means = [late_mean(cell, ROUNDS) for cell in cells if cell is not None]
+        if len(means) == 2 and means[0] is not None and means[1] is not None:
+            first, second = 100 * means[0], 100 * means[1]
             rows.append(f"| {label} | {first:.1f} | {second:.1f} | {second - first:+.1f} |")
     if len(rows) == 2:
         return []

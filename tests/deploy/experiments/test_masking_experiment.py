@@ -13,7 +13,7 @@ from aegis_cache.store.cache import open_cache
 from deploy.experiments import masking_sources
 from deploy.experiments.masking_exactness import measure_bytes, measure_exactness
 from deploy.experiments.masking_experiment import masking_cells, masking_claims, write_masking_results
-from deploy.experiments.masking_federations import MODES, SEEDS, SWEEPS, accuracy_name, late_accuracy, sweep_name
+from deploy.experiments.masking_federations import MODES, SEEDS, SWEEPS, accuracy_name, late_mean, sweep_name
 from deploy.experiments.masking_sources import draw, prepare_caches
 from deploy.experiments.parts import MASKING_PARTS
 from federation.config import DataConfig
@@ -31,9 +31,9 @@ CLAIMS = {
 }
 
 
-def federation(accuracy: float) -> dict[str, Any]:
-    curve = [{"version": version, "accuracy": accuracy, "auroc": 0.9} for version in range(11)]
-    return {"curve": curve, "final": {"accuracy": accuracy, "auroc": 0.9}, "late-accuracy": accuracy}
+def federation(accuracy: float, versions: int = 20) -> dict[str, Any]:
+    curve = [{"version": version, "accuracy": accuracy, "auroc": 0.9} for version in range(versions + 1)]
+    return {"curve": curve, "final": {"accuracy": accuracy, "auroc": 0.9}}
 
 
 def made_up() -> dict[str, dict[str, Any]]:
@@ -75,8 +75,8 @@ def test_good_cells_meet_all_claims() -> None:
 @pytest.mark.parametrize(
     ("claim", "cell", "change"),
     [
-        ("accuracy_delta_points_organa", "organamnist-interleaved-adapted-1", {"late-accuracy": 0.5}),
-        ("accuracy_delta_points_pneumonia", "pneumoniamnist-none-2", {"late-accuracy": 0.9}),
+        ("accuracy_delta_points_organa", "organamnist-interleaved-adapted-1", federation(0.5)),
+        ("accuracy_delta_points_pneumonia", "pneumoniamnist-none-2", federation(0.9)),
         ("mnist_overhead_ratio", "time-mnist-interleaved-1-full", {"median-ratio": 3.81}),
         ("cifar_overhead_ratio", "time-cifar-interleaved-1-full", {"median-ratio": 4.41}),
         ("wire_overhead_bytes", "bytes", {"most": 1}),
@@ -130,10 +130,19 @@ def test_names_of_cells_are_unique_and_every_part_has_some() -> None:
     assert all(sweep_name(label, "interleaved") in names for label in SWEEPS)
 
 
-def test_late_accuracy_is_the_mean_of_the_last_versions() -> None:
-    curve = [{"accuracy": float(version)} for version in range(13)]
+def test_late_mean_is_that_of_the_last_versions_and_none_while_they_are_not_there() -> None:
+    found = {"curve": [{"version": version, "accuracy": float(version)} for version in range(13)]}
 
-    assert late_accuracy({"curve": curve}) == pytest.approx((8 + 9 + 10 + 11 + 12) / 5)
+    assert late_mean(found, 12) == pytest.approx((8 + 9 + 10 + 11 + 12) / 5)
+    assert late_mean(found, 10) == pytest.approx((6 + 7 + 8 + 9 + 10) / 5)
+    assert late_mean(found, 13) is None
+
+
+def test_accuracy_has_no_value_while_a_run_has_not_come_to_its_end() -> None:
+    results = made_up()
+    results["organamnist-none-1"] = federation(0.6, versions=10)
+
+    assert values(results)["accuracy_delta_points_organa"] is None
 
 
 def test_every_hospital_gets_a_cache_with_its_own_label_proportions(
