@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federation.durable import Piece
 
-SEAL = "seal"
+SEAL = "server-checkpoint/seal"
 """Name of the last tensor of a sealed file."""
 
 _ALIGNMENT, _SEAL_BYTES = 8, 32

@@ -9,7 +9,6 @@ from pydantic import Field
 from aegis_cache.store.provenance import Provenance
 from federation.config.table import Table
 from federation.datasets.image_set import DatasetInfo
-from federation.preprocessing import PREPROCESSING
 
 FORMAT = "aegis-cache-1"
 
@@ -67,6 +66,8 @@ class Purpose(Table):
             data_set: the data set's name in the ledger.
             modality: what kind of images.
         """
+        from federation.preprocessing import PREPROCESSING  # It needs torch, which looking at a manifest does not.
+
         return cls(
             hospital_id=hospital_id,
             data_set=data_set,
