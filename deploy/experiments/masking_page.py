@@ -89,8 +89,9 @@ def _accuracies(results: Results) -> list[str]:
     return [
         "## Accuracy",
         f"The setting of arXiv 2609.38339: 100 clients, 10 a round, at most 5 classes each, Adam 1e-3, E=3, B=64. "
-        f"{ROUNDS} rounds with seeds {', '.join(map(str, SEEDS))}; accuracy on the whole test split, mean over the "
-        f"last {LAST} versions, with the deviation over seeds. The paper does not say how many rounds it ran; "
+        f"{ROUNDS} or {LONG} rounds with seeds {', '.join(map(str, SEEDS))}, as far as each row was measured; mean over "
+        f"the last {LAST} versions on the whole test split, in percent, with the deviation over seeds; points: above no "
+        "masking, the mean and each seed's. The paper does not say how many rounds it ran; "
         "more are a matter of `ROUNDS` and `LONG` in deploy/experiments/masking_federations.py. Networks compute in "
         "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have the labels of each client's own "
         "images, in proportion, and come from one of two models: `adapted` learned 27 minutes from training images, "
@@ -110,7 +111,8 @@ def _accuracy_row(results: Results, name: str, mode: str, source: str) -> str:
     found = _seeds(results, name, mode, source)
     if not found:
         return ""
-    shown = [f"| {name} | {mode} | {_GENERATORS[source] if mode != 'none' else '-'} | {size_of(name, mode)} |"]
+    masked = [_GENERATORS[source], str(size_of(name, mode))] if mode != "none" else ["-", "0"]
+    shown = [f"| {' | '.join([name, mode, *masked])} |"]
     for version in (ROUNDS, LONG):
         for of in ("accuracy", "auroc"):
             values = [100 * value for cell in found if (value := late_mean(cell, version, of=of)) is not None]
