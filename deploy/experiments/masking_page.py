@@ -89,9 +89,9 @@ def _accuracies(results: Results) -> list[str]:
     return [
         "## Accuracy",
         f"The setting of arXiv 2609.38339: 100 clients, 10 a round, at most 5 classes each, Adam 1e-3, E=3, B=64. "
-        f"{ROUNDS} or {LONG} rounds with seeds {', '.join(map(str, SEEDS))}, as far as each row was measured; mean over "
-        f"the last {LAST} versions on the whole test split, in percent, with the deviation over seeds; points: above no "
-        "masking, the mean and each seed's. The paper does not say how many rounds it ran; "
+        f"{ROUNDS} or {LONG} rounds with seeds {', '.join(map(str, SEEDS))}, as far as each was measured; mean over "
+        f"the last {LAST} versions on the whole test split, in percent, with the deviation over seeds; points: above "
+        "no masking, the mean and each seed's. The paper does not say how many rounds it ran; "
         "more are a matter of `ROUNDS` and `LONG` in deploy/experiments/masking_federations.py. Networks compute in "
         "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have the labels of each client's own "
         "images, in proportion, and come from one of two models: `adapted` learned 27 minutes from training images, "
