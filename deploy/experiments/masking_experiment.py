@@ -13,10 +13,10 @@ from deploy.experiments.masking_costs import cost_cells
 from deploy.experiments.masking_exactness import exactness_cells
 from deploy.experiments.masking_federations import (
     ADAPTED,
+    CLAIM_SEEDS,
     LAST,
     LONG,
     ROUNDS,
-    SEEDS,
     accuracy_cells,
     accuracy_name,
     sweep_cells,
@@ -98,17 +98,18 @@ def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
             f"{statistics.fmean(auroc):+.1f} points; after {ROUNDS} rounds {_mean(sooner)} points of accuracy, and "
             f"with the generator that learned from validation images alone {_mean(elsewhere)}"
         )
-    cells = [accuracy_name(name, "none", seed) for seed in SEEDS]
-    cells += [accuracy_name(name, _DEFAULT, seed, source=ADAPTED) for seed in SEEDS]
+    seeds = CLAIM_SEEDS[name]
+    cells = [accuracy_name(name, "none", seed) for seed in seeds]
+    cells += [accuracy_name(name, _DEFAULT, seed, source=ADAPTED) for seed in seeds]
     return _claim(
         identity,
         ">= -0.5",
-        deltas if len(deltas) == len(SEEDS) else [],
+        deltas if len(deltas) == len(seeds) else [],
         "points",
         part="accuracy",
         note=note,
         cells=cells,
-        seeds=SEEDS,
+        seeds=seeds,
     )
 
 

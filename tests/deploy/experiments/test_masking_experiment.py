@@ -13,7 +13,7 @@ from aegis_cache.store.cache import open_cache
 from deploy.experiments import masking_sources
 from deploy.experiments.masking_exactness import measure_bytes, measure_exactness
 from deploy.experiments.masking_experiment import masking_cells, masking_claims, write_masking_results
-from deploy.experiments.masking_federations import MODES, SEEDS, SWEEPS, accuracy_name, late_mean, sweep_name
+from deploy.experiments.masking_federations import CLAIM_SEEDS, MODES, SWEEPS, accuracy_name, late_mean, sweep_name
 from deploy.experiments.masking_sources import draw, prepare_caches
 from deploy.experiments.parts import MASKING_PARTS
 from federation.config import DataConfig
@@ -41,12 +41,12 @@ def made_up() -> dict[str, dict[str, Any]]:
         f"{name}-{mode}-{seed}": federation(0.6 + 0.01 * seed)
         for name in ("organamnist", "pneumoniamnist")
         for mode in MODES
-        for seed in SEEDS
+        for seed in CLAIM_SEEDS[name]
     }
     results |= {
         accuracy_name(name, "interleaved", seed, source="adapted"): federation(0.6 + 0.01 * seed)
         for name in ("organamnist", "pneumoniamnist")
-        for seed in SEEDS
+        for seed in CLAIM_SEEDS[name]
     }
     results |= {sweep_name(label, mode): federation(0.6) for label in SWEEPS for mode in ("none", "interleaved")}
     timed = {"median-ratio": 3.5, "ratios": [3.4, 3.5, 3.6], "pairs": []}
