@@ -19,8 +19,23 @@ from client_app.releasing import Bill, bill_of, request_of
 from client_app.site import ReleaseKey
 from federation.config import Configuration
 from federation.parameters import Parameters
+from federation.recorded_updates.metadata import Origin
 
 _LENGTH_BYTES = 4
+_RECEIVED = "received/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What an update was trained from, for a copy of what is sent (`client_app.outbox`).
+
+    Attributes:
+        origin: what is known of the task.
+        parameters: of the model that was received; the same names as the update's.
+    """
+
+    origin: Origin
+    parameters: Parameters = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +50,7 @@ class TrainedUpdate:
         bill: what its release costs, as planned before training.
         terms: digest of the policy and the request that it was planned under, from `terms_of`.
         update: with the noise of "dp-sgd", without that of "update-gaussian", so never shown.
+        received: what it was trained from; None where the hospital keeps no copies.
     """
 
     run: str
@@ -44,6 +60,7 @@ class TrainedUpdate:
     bill: Bill
     terms: str
     update: Parameters = field(repr=False)
+    received: Received | None = None
 
 
 def terms_of(policy: SitePolicy | None, configuration: Configuration) -> str:
@@ -61,6 +78,7 @@ def terms_of(policy: SitePolicy | None, configuration: Configuration) -> str:
 
 def encode_trained_update(trained: TrainedUpdate) -> bytes:
     """Return `trained` as bytes, in the clear."""
+    received = trained.received
     about = {
         "release": request_as_dict(request_of(trained.key, trained.bill)),
         "budget": trained.bill.budget,
@@ -68,11 +86,14 @@ def encode_trained_update(trained: TrainedUpdate) -> bytes:
         "examples": trained.examples,
         "terms": trained.terms,
         "names": list(trained.update),
+        "received": None if received is None else received.origin.model_dump_json(by_alias=True),
         "run-name": trained.run,
     }
     head = json.dumps(about).encode()
-    tensors = safetensors.torch.save({name: value.contiguous() for name, value in trained.update.items()})
-    return len(head).to_bytes(_LENGTH_BYTES, "big") + head + tensors
+    tensors = {name: value.contiguous() for name, value in trained.update.items()}
+    if received is not None:
+        tensors |= {f"{_RECEIVED}{name}": value.contiguous() for name, value in received.parameters.items()}
+    return len(head).to_bytes(_LENGTH_BYTES, "big") + head + safetensors.torch.save(tensors)
 
 
 def decode_trained_update(content: bytes) -> TrainedUpdate:
@@ -89,4 +110,13 @@ def decode_trained_update(content: bytes) -> TrainedUpdate:
         bill=bill_of(request, about["budget"]),
         terms=about["terms"],
         update={name: tensors[name] for name in about["names"]},
+        received=_received_of(about, tensors),
     )
+
+
+def _received_of(about: dict[str, Any], tensors: Parameters) -> Received | None:
+    """Return what the update was trained from; a result that an older version of this module has kept does not say."""
+    if (origin := about.get("received")) is None:
+        return None
+    parameters = {name: tensors[f"{_RECEIVED}{name}"] for name in about["names"]}
+    return Received(origin=Origin.model_validate_json(origin), parameters=parameters)

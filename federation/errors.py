@@ -138,6 +138,7 @@ class SiteErrorCode(IntEnum):
     NOTHING_PENDING = 119
     MASKING_CACHE = 120
     MASKING_PROVENANCE = 121
+    MODEL_CRAFTED = 122
 
     @property
     def sentence(self) -> str:
@@ -168,6 +169,7 @@ _SENTENCES = {
     SiteErrorCode.NOTHING_PENDING: "The hospital keeps no result that fits the decision.",
     SiteErrorCode.MASKING_CACHE: "The hospital has no synthetic images that fit the masking that was asked for.",
     SiteErrorCode.MASKING_PROVENANCE: "No epsilon can be claimed with this hospital's synthetic images.",
+    SiteErrorCode.MODEL_CRAFTED: "The model looks crafted to read images; the hospital did not train it.",
 }
 
 

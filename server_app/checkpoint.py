@@ -49,6 +49,7 @@ _MAY_CHANGE = frozenset(
         "training.learning-rate-decay",
         "data.root",
         "training.device",
+        "record.updates",
     }
 )
 

@@ -132,6 +132,7 @@ class Engine:
 
     def _send_training(self, name: str) -> bool:
         version = self._model.version
+        self._parts.recording.keep_model(version, self._model.parameters)
         sent = self._mail.ask(
             encode_task(self._settings, self._model.broadcast(), version=version, hospital_id=name),
             node_id=self._parts.roster.members[name].node_id,

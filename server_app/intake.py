@@ -139,6 +139,7 @@ class Intake:
             self._mirror.book(name, answered.declaration, examples=answered.examples)
             direction = last_step_of(parts.model.optimizer_state)
             update = admit_update(answered, dispatch, member, parts.model.parameters, direction)
+            self._record(answered)
             if dispatch.kind != RELEASE:
                 self._require_fresh(dispatch)
         except RefusalError as error:
@@ -160,6 +161,10 @@ class Intake:
             base_version=update.base_version,
             examples=update.examples,
         )
+
+    def _record(self, answer: ModelUpdate) -> None:
+        if not self._parts.recording.keep_update(answer, self._parts.model.parameters):
+            self._mail.record("unrecorded", hospital=answer.hospital_id, base_version=answer.model_version)
 
     def _settle_readiness(self, dispatch: Dispatch, answer: Readiness) -> None:
         name = dispatch.hospital_id

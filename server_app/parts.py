@@ -14,6 +14,7 @@ from server_app.evaluation import EvaluationDesk
 from server_app.global_model import GlobalModel
 from server_app.mirror import LedgerMirror
 from server_app.progress import Progress
+from server_app.recording import Recording
 from server_app.registrar import Registrar
 from server_app.roster import Roster
 from server_app.update_buffer import UpdateBuffer
@@ -35,6 +36,7 @@ class Parts:
         store: its checkpoints.
         evaluation: asks for scores.
         mirror: follows the hospitals' ledgers.
+        recording: keeps updates for the attack harness, if asked to.
     """
 
     settings: Configuration
@@ -48,6 +50,7 @@ class Parts:
     store: CheckpointStore
     evaluation: EvaluationDesk
     mirror: LedgerMirror
+    recording: Recording
 
     @property
     def progress(self) -> Progress:

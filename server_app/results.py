@@ -8,13 +8,13 @@ from federation.config import Configuration, flatten
 from federation.durable import write_durably
 from federation.metrics import Scores
 from federation.parameters import Parameters
+from federation.tensor_file import as_pieces
 from server_app.guarantees import describe_guarantees
 from server_app.influence import mean_factors, size_share_of, staleness_of, weight_share_of
 from server_app.ledger_summary import gain_of, summarize_ledger, summarize_scores
 from server_app.progress import Contribution, Progress
 from server_app.run_folder import RunFolder
 from server_app.summary import HospitalSummary, RunStatus, Staleness, Summary
-from server_app.tensor_file import as_pieces
 
 _LOGGER = logging.getLogger("aegis.server")
 

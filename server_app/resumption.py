@@ -142,7 +142,9 @@ class Resumption:
         return answers
 
     def _train(self, task: OpenTask) -> None:
-        arrays = encode_parameters(self._version(task.version))
+        parameters = self._version(task.version)
+        self._parts.recording.keep_model(task.version, parameters)
+        arrays = encode_parameters(parameters)
         content = encode_task(self._parts.settings, arrays, version=task.version, hospital_id=task.hospital_id)
         self._parts.rule.resend(task.hospital_id, task.version)
         if not self._ask(task, content, "train"):

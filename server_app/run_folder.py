@@ -37,6 +37,11 @@ class RunFolder:
         return self.path / "buffer"
 
     @property
+    def updates(self) -> Path:
+        """Folder of the recorded updates, which is there if the run was asked to record."""
+        return self.path / "updates"
+
+    @property
     def events(self) -> Path:
         """Event log, one JSON line per event."""
         return self.path / "events.jsonl"

@@ -31,6 +31,7 @@ from server_app.journal import Journal
 from server_app.mirror import LedgerMirror
 from server_app.parts import Parts
 from server_app.progress import Progress
+from server_app.recording import Recording
 from server_app.registrar import Registrar
 from server_app.results import summarize, write_results
 from server_app.roster import DataShape, most_common_shape
@@ -108,6 +109,7 @@ class Session:
         enrolments = [member.enrolment for member in registrar.roster.members.values()]
         shape = DataShape.of(central[0]) if central else most_common_shape(enrolments)
         registrar.require_shape(shape)
+        info = central[0] if central else shape.as_info(settings.data.name)
         names = list(registrar.roster.members)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         journal.say("%d hospitals enrolled: %s%s", len(names), ", ".join(names[:_NAMED]), more)
@@ -129,6 +131,7 @@ class Session:
             store=self._store,
             evaluation=self._evaluation,
             mirror=mirror,
+            recording=Recording(self._folder.updates, settings, info),
         )
         try:
             Engine(parts).run()

@@ -20,10 +20,10 @@ from federation.durable import write_durably
 from federation.errors import CheckpointError, RefusalError
 from federation.parameters import Parameters, digest, require_structure
 from federation.records.declarations import Declaration, decode_declaration, encode_declaration
+from federation.tensor_file import as_pieces
 from server_app.aggregation.rule import Update
 from server_app.clock import Clock
 from server_app.run_folder import RunFolder
-from server_app.tensor_file import as_pieces
 
 Kept = tuple[Update, Declaration | None]
 

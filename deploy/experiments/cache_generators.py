@@ -135,7 +135,7 @@ def load_hospital(name: str, root: str, images: int) -> tuple[Dataset, ImageSet]
     """Return the first hospital's data, with `images` training images (0: all), and the whole test split."""
     config = DataConfig(name=name, root=root, partition="iid")
     whole = load_own_folder(config, seed=0)
-    data = whole if HOSPITALS[name] == 1 else load_site(config, site=0, sites=HOSPITALS[name], seed=0)
+    data = whole if HOSPITALS.get(name, 1) == 1 else load_site(config, site=0, sites=HOSPITALS[name], seed=0)
     if images:
         chosen = np.sort(numpy_stream(0, "few").permutation(len(data.train))[:images])
         data = Dataset.of_splits(

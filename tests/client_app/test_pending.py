@@ -19,12 +19,19 @@ from client_app.ledger import keys
 from client_app.pending import PendingStore
 from client_app.releasing import Bill, unprotected
 from client_app.site import ReleaseKey
-from client_app.trained_update import TrainedUpdate, decode_trained_update, encode_trained_update, terms_of
+from client_app.trained_update import (
+    Received,
+    TrainedUpdate,
+    decode_trained_update,
+    encode_trained_update,
+    terms_of,
+)
 from federation.accounting.events import GaussianRelease, Relation, SampledGaussianRelease, Unit
 from federation.accounting.mechanism import Mechanism
 from federation.config import Configuration, MaskingConfig, PrivacyConfig
 from federation.errors import LedgerError, SiteError, SiteErrorCode
 from federation.parameters import Parameters, digest
+from tests.federation.recorded_updates.made_up_records import ORIGIN
 
 GAUSSIAN = Bill(
     data_set="scans",
@@ -400,3 +407,17 @@ def test_terms_differ_where_policy_or_request_do() -> None:
 
     assert len(terms) == 3
     assert terms_of(None, Configuration(privacy=PrivacyConfig(mechanism="update-gaussian"))) in terms
+
+
+@pytest.mark.parametrize("received", [None, Received(origin=ORIGIN, parameters={k: v * 3 for k, v in UPDATE.items()})])
+def test_model_that_a_result_started_from_waits_with_it_where_copies_are_kept(received: Received | None) -> None:
+    kept = replace(trained(), received=received)
+
+    found = decode_trained_update(encode_trained_update(kept))
+
+    assert list(found.update) == list(UPDATE)
+    assert digest(found.update) == digest(UPDATE)
+    assert (found.received is None) == (received is None)
+    if found.received and received:
+        assert found.received.origin == ORIGIN
+        assert digest(found.received.parameters) == digest(received.parameters)

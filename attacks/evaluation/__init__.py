@@ -1,0 +1,1 @@
+"""One attack against one protection, over batches and seeds. Read `trial` first, then `exchange`, then `evaluate`."""

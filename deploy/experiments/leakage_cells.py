@@ -1,0 +1,151 @@
+"""Which settings the leakage experiment measures, by part."""
+
+from __future__ import annotations
+
+from attacks import registry
+from attacks.attack import Attack
+from attacks.defences.registry import BASELINES
+from deploy.experiments.cells import Cell
+from deploy.experiments.leakage_grid import CAPACITY, leakage_cell
+from deploy.experiments.leakage_sources import DATA, GENERATED, REAL
+from federation.occupancy import smallest_size
+
+CHEST = "pneumoniamnist"
+SIZES = (512, 1024, 1536, 2048)
+PAPER = 2048
+REAL_IMAGES = 64
+TARGET = 0.05
+AUTO = smallest_size(REAL_IMAGES, CAPACITY, TARGET)
+CAUTIOUS = smallest_size(REAL_IMAGES, 2 * CAPACITY, TARGET)
+"""`masking.size = "auto"` where a server of k=1024 bins is expected, and where twice as many are."""
+
+PROTECTIONS = {
+    "none": ("none", 0),
+    "sequential": ("sequential", PAPER),
+    "lambda": ("lambda", PAPER),
+    "interleaved": ("interleaved", PAPER),
+    "interleaved-auto": ("interleaved", AUTO),
+    "interleaved-cautious": ("interleaved", CAUTIOUS),
+}
+"""Masking by name: mode and M. With one mini-batch "joint" and "interleaved" are the same."""
+
+OPTIMIZERS = (("sgd", 1), ("sgd", 3), ("adam", 1), ("adam", 3))
+EPSILON = 8.0
+SUMS = (10, 100)
+STOPS = ("none", "subset", "augment")
+
+
+def calibration_cells(root: str) -> list[Cell]:
+    """Return the cells that reproduce what is known of masking: chest X-rays and a perfect generator."""
+    plain = [_name(registry.SINGLE_ROUND[0])]
+    cells = [leakage_cell("known-none", CHEST, root, [*plain, _name(registry.SINGLE_ROUND[1])], identify=True)]
+    for mode in ("lambda", "sequential"):
+        cells += [leakage_cell(f"known-{mode}-{size}", CHEST, root, plain, masking=mode, size=size) for size in SIZES]
+    return cells
+
+
+def table_cells(root: str) -> list[Cell]:
+    """Return a cell per data set, source of synthetic images, and masking: all single-round attacks with k=1024."""
+    names = [_name(attack) for attack in registry.SINGLE_ROUND]
+    return [
+        leakage_cell(table_name(data, source, label), data, root, names, source=source, masking=mode, size=size)
+        for data in DATA
+        for label, (mode, size) in PROTECTIONS.items()
+        for source in ((GENERATED, REAL) if mode != "none" else (REAL,))
+        if source == GENERATED or size <= _MOST_REAL[data]
+    ]
+
+
+_MOST_REAL = {"pneumoniamnist": 4196, "organamnist": 30_000, "retinamnist": 568}
+"""Real images of the training split that 512 victims leave over."""
+
+
+def table_name(data: str, source: str, label: str) -> str:
+    """Return the name of a cell of `table_cells`."""
+    return f"table-{data}-{label}" if label == "none" else f"table-{data}-{source}-{label}"
+
+
+def delta_cells(root: str) -> list[Cell]:
+    """Return a cell per optimizer, local epochs and masking: what the shipped client's own training leaves."""
+    return [
+        leakage_cell(
+            f"delta-{optimizer}-{epochs}-{label}",
+            CHEST,
+            root,
+            [_name(attack) for attack in _against(optimizer, epochs)],
+            masking=mode,
+            size=size,
+            mode="delta",
+            optimizer=optimizer,
+            epochs=epochs,
+        )
+        for optimizer, epochs in OPTIMIZERS
+        for label, (mode, size) in PROTECTIONS.items()
+        if size <= PAPER
+    ]
+
+
+def _against(optimizer: str, epochs: int) -> tuple[Attack, ...]:
+    if optimizer == "sgd":
+        return registry.CALIBRATED
+    return (registry.SINGLE_ROUND[2], *registry.ADAM_LINEAR, *(registry.ADAM_INVERSE if epochs == 1 else ()))
+
+
+def adaptive_cells(root: str) -> list[Cell]:
+    """Return the cells of a server that spends more: bins, rounds, and the difference of two rounds."""
+    masked = {"masking": "interleaved", "size": PAPER}
+    cells = [
+        leakage_cell("adaptive-bins", CHEST, root, [_name(attack) for attack in registry.MANY_BINS], **masked),
+    ]
+    for refresh in STOPS:
+        rounds, spare = [_name(attack) for attack in registry.MANY_ROUNDS], _spare(refresh)
+        cells.append(leakage_cell(f"adaptive-rounds-{refresh}", CHEST, root, rounds, refresh=refresh, **spare))
+        again = {"refresh": refresh, "renewed": True, "batches": 4, **spare}
+        cells.append(leakage_cell(f"adaptive-difference-{refresh}", CHEST, root, [_name(registry.DIFFERENCE)], **again))
+    return cells
+
+
+def _spare(refresh: str) -> dict[str, str | int]:
+    """Return masking whose cache the training split has real images for; "subset" draws from twice as many."""
+    return {"masking": "interleaved", "size": PAPER, "source": GENERATED if refresh == "subset" else REAL}
+
+
+def defence_cells(root: str) -> list[Cell]:
+    """Return a cell per defence that is no masking, each against cumulative and sparse bins."""
+    both = [_name(attack) for attack in registry.SINGLE_ROUND[:3]]
+    cells = [
+        leakage_cell(f"defence-{name}", CHEST, root, both, baselines=[name]) for name in BASELINES if name != "none"
+    ]
+    sgd = {"mode": "delta", "optimizer": "sgd", "epsilon": EPSILON}
+    return cells + [
+        leakage_cell(f"defence-{mechanism}", CHEST, root, both, mechanism=mechanism, **sgd)
+        for mechanism in ("dp-sgd", "update-gaussian")
+    ]
+
+
+def sum_cells(root: str) -> list[Cell]:
+    """Return the cells of attacks on the sum over hospitals, and of the one that changes parameters of a CNN only."""
+    cells = [
+        leakage_cell(
+            f"loki-{clients}-{label}",
+            CHEST,
+            root,
+            [registry.LOKI[clients].name],
+            clients=clients,
+            batches=8 if clients == SUMS[0] else 1,
+            seeds=[0, 1, 2],
+            masking=mode,
+            size=size,
+        )
+        for clients in SUMS
+        for label, (mode, size) in PROTECTIONS.items()
+        if label == "none" or (label == "interleaved" and clients == SUMS[0])
+    ]
+    for label in ("none", "interleaved"):
+        mode, size = PROTECTIONS[label]
+        cells.append(leakage_cell(f"scale-mia-{label}", CHEST, root, [registry.SCALE_MIA], masking=mode, size=size))
+    return cells
+
+
+def _name(attack: Attack) -> str:
+    return attack.name

@@ -1,0 +1,124 @@
+"""Cells of the leakage experiment: one setting each, attacked in every way that applies to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attacks.defences.registry import BASELINES
+from attacks.evaluation.evaluate import evaluate
+from attacks.evaluation.trial import Trial
+from attacks.registry import find_attack
+from attacks.victim import Protection
+from deploy.experiments.cells import Cell, Result
+from deploy.experiments.leakage_sources import REAL, load_world
+from federation.accounting.gaussian import analytic_noise_multiplier
+from federation.config import PrivacyConfig, TrainingConfig
+
+BATCHES, SEEDS = 8, (0, 1, 2)
+CAPACITY = 1024
+
+
+def leakage_cell(name: str, data: str, data_root: str, attacks: list[str], **setting: Any) -> Cell:
+    """Return a cell that runs `attacks` against one setting.
+
+    Args:
+        name: of the cell.
+        data: of the data set.
+        data_root: folder with the MedMNIST files.
+        attacks: names in `attacks.registry`.
+        **setting: what differs from the gradient of 64 unprotected images, see `measure_leakage`.
+    """
+    settings = {
+        "data": data,
+        "root": data_root,
+        "attacks": attacks,
+        "source": REAL,
+        "masking": "none",
+        "size": 0,
+        "refresh": "none",
+        "mode": "gradient",
+        "optimizer": "adam",
+        "learning-rate": 1e-3,
+        "epochs": 1,
+        "mechanism": "none",
+        "epsilon": 0.0,
+        "baselines": [],
+        "clients": 1,
+        "renewed": False,
+        "identify": False,
+        "batches": BATCHES,
+        "seeds": list(SEEDS),
+    }
+    if unknown := set(setting) - {key.replace("-", "_") for key in settings}:
+        raise ValueError(f"Expected settings of a leakage cell, found {sorted(unknown)}.")
+    settings |= {key.replace("_", "-"): value for key, value in setting.items()}
+    return Cell(name=name, compute=measure_leakage, settings=settings)
+
+
+def measure_leakage(settings: dict[str, Any], folder: Path) -> Result:
+    """Return what each attack finds, by name of the attack; pictures of the first batch are kept in `folder`.
+
+    Args:
+        settings: as `leakage_cell` makes them.
+        folder: of the experiment, with the pools.
+    """
+    torch.set_num_threads(1)
+    world = load_world(settings["data"], settings["root"], settings["source"], folder)
+    trial = _trial(settings)
+    found = {}
+    for name in settings["attacks"]:
+        attack = find_attack(name, folder / "attacks" / settings["data"])
+        single = attack.needs.rounds == 1 and settings["clients"] == 1 and settings["mode"] == "gradient"
+        plain = not settings["baselines"] and settings["mechanism"] == "none"
+        bins = getattr(attack, "capacity", None) if single and plain else None
+        result = evaluate(attack, world, trial, capacity=bins, identify=settings["identify"])
+        found[name] = result.as_dict()
+        _keep_pictures(folder, settings, name, result.real, result.read)
+    return found
+
+
+def _trial(settings: dict[str, Any]) -> Trial:
+    plan = TrainingConfig(
+        optimizer=settings["optimizer"],
+        learning_rate=settings["learning-rate"],
+        batch_size=64,
+        local_epochs=settings["epochs"],
+    )
+    return Trial(
+        mode=settings["mode"],
+        plan=plan,
+        protection=_protection(settings),
+        synthetic=settings["size"],
+        refresh=settings["refresh"],
+        batches=settings["batches"],
+        seeds=tuple(settings["seeds"]),
+        clients=settings["clients"],
+        renewed=settings["renewed"],
+    )
+
+
+def _protection(settings: dict[str, Any]) -> Protection:
+    """Return masking, mechanism and baselines of a cell; the mechanism's noise is that of one release at epsilon."""
+    privacy, multiplier = None, 0.0
+    if settings["mechanism"] != "none":
+        privacy = PrivacyConfig(mechanism=settings["mechanism"], clip_norm=1.0)
+        multiplier = analytic_noise_multiplier(settings["epsilon"], 1e-5)
+    return Protection(
+        mode=settings["masking"],
+        privacy=privacy,
+        noise_multiplier=multiplier,
+        baselines=tuple(BASELINES[name]() for name in settings["baselines"]),
+    )
+
+
+def _keep_pictures(
+    folder: Path, settings: dict[str, Any], attack: str, real: np.ndarray[Any, Any], read: np.ndarray[Any, Any]
+) -> None:
+    marks = [settings["data"], settings["source"], settings["masking"], str(settings["size"]), attack]
+    place = folder / "pictures" / f"{'-'.join(marks)}.npz"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(place, real=real, read=read)

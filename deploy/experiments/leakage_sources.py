@@ -1,0 +1,58 @@
+"""The images that the leakage experiment attacks, and the pools of generated images that mask them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from attacks.world import World
+from deploy.experiments.cache_generators import FULL_MINUTES
+from deploy.experiments.cells import Cell
+from deploy.experiments.masking_sources import make_pool
+from federation.config import DataConfig
+from federation.datasets.image_set import ImageSet
+from federation.datasets.sites import load_own_folder
+
+DATA = ("pneumoniamnist", "organamnist", "retinamnist")
+GENERATED, REAL = "generator", "real"
+_MINUTES = {"pneumoniamnist": FULL_MINUTES, "organamnist": FULL_MINUTES, "retinamnist": 9.0}
+_PER_CLASS = {"pneumoniamnist": 3600, "organamnist": 700, "retinamnist": 1420}
+
+
+def pool_cells(data_root: str) -> list[Cell]:
+    """Return a cell per data set that adapts a diffusion model to training images and draws a pool of its images.
+
+    OrganAMNIST's has learned from a sixth of the training split, the others' from all of it.
+    """
+    return [
+        Cell(
+            name=f"pool-{name}",
+            compute=make_pool,
+            settings={
+                "data": name,
+                "root": data_root,
+                "source": "adapted",
+                "minutes": _MINUTES[name],
+                "per-class": _PER_CLASS[name],
+            },
+        )
+        for name in DATA
+    ]
+
+
+def load_world(name: str, root: str, source: str, folder: Path) -> World:
+    """Return the images of an experiment.
+
+    Args:
+        name: of the data set.
+        root: folder with the MedMNIST files.
+        source: of synthetic images: "generator", or "real" for images of the training split that are not attacked.
+        folder: of the experiment, with the pools.
+    """
+    dataset = load_own_folder(DataConfig(name=name, root=root), seed=0)
+    generated = None
+    if source == GENERATED:
+        with np.load(folder / "pools" / f"adapted-{name}" / "images.npz") as stored:
+            generated = ImageSet(images=stored["images"], labels=stored["labels"])
+    return World.of(dataset, generated=generated)
