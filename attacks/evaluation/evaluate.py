@@ -29,7 +29,7 @@ from attacks.metrics.nulls import (
 )
 from attacks.metrics.outcome import Outcome, measure, measure_null, pool
 from attacks.metrics.pairing import Pairing, mean_squared_errors, pair_by_hungarian, pair_by_oracle
-from attacks.metrics.recovery import RecoveryReport, report
+from attacks.metrics.recovery import THRESHOLDS_DB, RecoveryReport, report
 from attacks.threat_model import ThreatModel, grant
 from attacks.world import World, as_floats
 from federation.randomness import numpy_stream
@@ -50,6 +50,7 @@ class Findings:
         hungarian: under the best pairing without repetition; None where there are too many pairs.
         nulls: share above each threshold without any update, by null.
         verbatim: real images read at more than 60 dB, oracle.
+        by_seed: for each seed, the shares of real images above 18, 24, 30, 40 and 60 dB, oracle.
         alone: real images that share their place with no other image; 0 over several rounds.
         images: real images in all.
         occupancy: whether `verbatim` is what k equally likely bins give; None where it does not apply.
@@ -63,6 +64,7 @@ class Findings:
     hungarian: RecoveryReport | None
     nulls: dict[NullName, RecoveryReport]
     verbatim: int
+    by_seed: tuple[tuple[float, ...], ...]
     alone: int
     images: int
     occupancy: BinomialCheck | None
@@ -82,6 +84,7 @@ class Findings:
             "hungarian": None if self.hungarian is None else self.hungarian.as_dict(),
             "nulls": {name: found.as_dict() for name, found in self.nulls.items()},
             "verbatim": self.verbatim,
+            "by-seed": [list(shares) for shares in self.by_seed],
             "alone": self.alone,
             "images": self.images,
             "occupancy": interval,
@@ -210,6 +213,10 @@ def _conclude(
         hungarian=report(pool(tally.hungarian), tau_star_db=tau, nulls=nulls) if tally.hungarian else None,
         nulls={name: report(found, tau_star_db=tau) for name, found in nulls.items()},
         verbatim=tally.verbatim,
+        by_seed=tuple(
+            _shares(pool(tally.oracle[start : start + trial.batches]))
+            for start in range(0, len(tally.oracle), trial.batches)
+        ),
         alone=tally.alone,
         images=images,
         occupancy=check,
@@ -218,6 +225,10 @@ def _conclude(
         real=empty if tally.real is None else tally.real,
         read=empty if tally.read is None else tally.read,
     )
+
+
+def _shares(outcome: Outcome) -> tuple[float, ...]:
+    return tuple(float((outcome.raw_psnr_db > threshold).mean()) for threshold in (*THRESHOLDS_DB, VERBATIM_DB))
 
 
 def _pair(exchange: Exchange) -> Pairing:

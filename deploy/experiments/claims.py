@@ -14,7 +14,7 @@ class Claim:
 
     Attributes:
         id: stable name.
-        target: what was asked for, for example "<= 2".
+        target: what was asked for, for example "<= 2" or "in 91..97".
         value: what was measured; None when it was not.
         unit: of the value.
         seeds: seeds behind it.
@@ -40,6 +40,9 @@ class Claim:
         if self.value is None:
             return False
         relation, _, bound = self.target.partition(" ")
+        if relation == "in":
+            low, _, high = bound.partition("..")
+            return float(low) <= self.value <= float(high)
         limit = float(bound)
         return {"<=": self.value <= limit, ">=": self.value >= limit, "==": self.value == limit}[relation]
 
@@ -49,7 +52,7 @@ def claim(identity: str, target: str, values: Sequence[float], *, unit: str, com
 
     Args:
         identity: stable name.
-        target: "<= x", ">= x" or "== x".
+        target: "<= x", ">= x", "== x" or "in x..y".
         values: one per seed or repetition.
         unit: of the values.
         command: what makes them.

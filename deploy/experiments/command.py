@@ -13,6 +13,7 @@ from deploy.experiments.parts import (
     CACHE_PARTS,
     FEDAVG_PARTS,
     LADDER_PARTS,
+    LEAKAGE_PARTS,
     MASKING_PARTS,
     PRIVACY_PARTS,
     SERVER_PARTS,
@@ -186,6 +187,30 @@ def masking_command(
         write=write_masking_results,
     )
     root = data_folder(data, "")
+    run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("leakage")
+def leakage_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(LEAKAGE_PARTS)}.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the MedMNIST files; else they are downloaded.")] = None,
+    jobs: Jobs = _CORES,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a malicious server reads, under every defence. Run it in the source tree; it resumes."""
+    from deploy.experiments.leakage_experiment import leakage_cells, leakage_claims, write_leakage_results
+
+    experiment = Experiment(
+        slug="06-leakage",
+        parts=LEAKAGE_PARTS,
+        cells=lambda parts, data_root, _: leakage_cells(parts, data_root=data_root),
+        claims=leakage_claims,
+        write=write_leakage_results,
+    )
+    root = data_folder(data, "medmnist")
     run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
 
 

@@ -6,7 +6,7 @@ from attacks import registry
 from attacks.attack import Attack
 from attacks.defences.registry import BASELINES
 from deploy.experiments.cells import Cell
-from deploy.experiments.leakage_grid import CAPACITY, leakage_cell
+from deploy.experiments.leakage_grid import CAPACITY, leakage_cell, measure_ceiling
 from deploy.experiments.leakage_sources import DATA, GENERATED, REAL
 from federation.occupancy import smallest_size
 
@@ -141,6 +141,7 @@ def sum_cells(root: str) -> list[Cell]:
         for label, (mode, size) in PROTECTIONS.items()
         if label == "none" or (label == "interleaved" and clients == SUMS[0])
     ]
+    cells.append(Cell(name="scale-mia-ceiling", compute=measure_ceiling, settings={"data": CHEST, "root": root}))
     for label in ("none", "interleaved"):
         mode, size = PROTECTIONS[label]
         cells.append(leakage_cell(f"scale-mia-{label}", CHEST, root, [registry.SCALE_MIA], masking=mode, size=size))

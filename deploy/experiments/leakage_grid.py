@@ -11,12 +11,16 @@ import torch
 from attacks.defences.registry import BASELINES
 from attacks.evaluation.evaluate import evaluate
 from attacks.evaluation.trial import Trial
-from attacks.registry import find_attack
+from attacks.linear_leakage.scale_mia import ScaleMiaCampaign
+from attacks.metrics.quality import measure_psnr
+from attacks.registry import SCALE_MIA, find_attack
+from attacks.threat_model import ThreatModel, grant
 from attacks.victim import Protection
 from deploy.experiments.cells import Cell, Result
 from deploy.experiments.leakage_sources import REAL, load_world
 from federation.accounting.gaussian import analytic_noise_multiplier
 from federation.config import PrivacyConfig, TrainingConfig
+from federation.randomness import numpy_stream
 
 BATCHES, SEEDS = 8, (0, 1, 2)
 CAPACITY = 1024
@@ -79,6 +83,31 @@ def measure_leakage(settings: dict[str, Any], folder: Path) -> Result:
         found[name] = result.as_dict()
         _keep_pictures(folder, settings, name, result.real, result.read)
     return found
+
+
+def measure_ceiling(settings: dict[str, Any], folder: Path) -> Result:
+    """Return what the decoder of Scale-MIA makes of images that no attack stands between.
+
+    Args:
+        settings: `data`, `root`.
+        folder: of the experiment, with the autoencoder, which is trained if it is not there.
+    """
+    torch.set_num_threads(1)
+    world = load_world(settings["data"], settings["root"], REAL, folder)
+    attack = find_attack(SCALE_MIA, folder / "attacks" / settings["data"])
+    view = grant(world.view(TrainingConfig(), numpy_stream(0, "server")), attack.needs, ThreatModel())
+    campaign = attack.begin(view)
+    if not isinstance(campaign, ScaleMiaCampaign):
+        raise TypeError(f"Expected the campaign of Scale-MIA, found {type(campaign).__name__}.")
+    images = world.some_real()
+    quality = measure_psnr(images.astype(np.float64), campaign.reconstruct(images).clip(0, 1)).capped_db
+    return {
+        "images": len(images),
+        "psnr-db": float(quality.mean()),
+        "rr18": float((quality > 18).mean()),
+        "rr24": float((quality > 24).mean()),
+        "rr30": float((quality > 30).mean()),
+    }
 
 
 def _trial(settings: dict[str, Any]) -> Trial:
