@@ -37,6 +37,7 @@ ADAM_INVERSE = tuple(
 ADAM_LINEAR = tuple(
     RobbingTheFed(carrier="mlp", ability="adam-linear", movement=movement) for movement in (1e-8, 1e-7, 1e-6)
 )
+EVASIVE = tuple(RobbingTheFed(carrier="mlp", direction="random", noise=noise) for noise in (1e-4, 1e-3, 1e-2, 0.1, 0.3))
 LOKI = {
     clients: Loki(clients=clients, capacity=capacity, name=f"loki-{clients}")
     for clients, capacity in {10: 1024, 100: 512}.items()
@@ -57,6 +58,7 @@ def list_attacks(folder: Path = DEFAULT_FOLDER) -> tuple[Attack, ...]:
         *CALIBRATED,
         *ADAM_INVERSE,
         *ADAM_LINEAR,
+        *EVASIVE,
         *LOKI.values(),
         ScaleMia(folder=folder / "autoencoder", name=SCALE_MIA),
         TrapWeights(),

@@ -15,6 +15,7 @@ from client_app.boundary import guarded
 from client_app.device import cpu_threads
 from client_app.granting import require_evaluation, require_training
 from client_app.masking.preparation import prepare_masking
+from client_app.outbox import keep_sent, note_received
 from client_app.pending import PendingStore
 from client_app.releasing import open_ledger, read_histories, release, require_room
 from client_app.scoring import blur, name_split, plan_scoring, score
@@ -184,6 +185,7 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
         bill=bill,
         terms=terms_of(site.policy, configuration),
         update=update,
+        received=note_received(site, task, configuration, dataset.info),
     )
 
 
@@ -195,21 +197,21 @@ def _who_asked(configuration: Configuration, decision: ReleaseKey) -> str | None
 def _release(site: Site, privacy: PrivacyConfig, trained: TrainedUpdate) -> RecordDict:
     """Return the answer with the update, paid for under the key of the task that it was trained for."""
 
-    def form(declaration: Declaration | None) -> RecordDict:
+    def form(declaration: Declaration | None) -> tuple[ModelUpdate, RecordDict]:
         noise = site.noise("train", trained.model_version)
-        return encode_model_update(
-            ModelUpdate(
-                hospital_id=site.hospital_id,
-                model_version=trained.model_version,
-                examples=trained.examples,
-                update=protect(trained.update, privacy, trained.bill, noise),
-                declaration=declaration,
-            )
+        answer = ModelUpdate(
+            hospital_id=site.hospital_id,
+            model_version=trained.model_version,
+            examples=trained.examples,
+            update=protect(trained.update, privacy, trained.bill, noise),
+            declaration=declaration,
         )
+        return answer, encode_model_update(answer)
 
-    answer = release(site, trained.key, trained.bill, form)
+    answer, content = release(site, trained.key, trained.bill, form)
+    keep_sent(site, answer, trained.received)
     _log(site, "update", model_version=trained.model_version, examples=trained.examples)
-    return answer
+    return content
 
 
 def _log(site: Site, event: str, **fields: int) -> None:

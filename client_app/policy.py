@@ -115,6 +115,12 @@ class SiteTraining(Table):
     min_examples: int = Field(1, ge=1)
 
 
+class SiteGuard(Table):
+    """Whether a model that looks crafted to read images is refused (`client_app.model_guard`)."""
+
+    enabled: bool = True
+
+
 class SiteMasking(Table):
     """Masking by synthetic images (an empirical defence, no differential privacy).
 
@@ -174,6 +180,23 @@ class SiteEvaluation(Table):
     min_noise_multiplier: float = Field(0.0, ge=0)
 
 
+class SiteOutbox(Table):
+    """Copies of what left the hospital, for its own eyes.
+
+    Attributes:
+        folder: absolute folder of the copies, for nothing else; empty for none.
+        keep: newest copies that are kept, over all runs.
+    """
+
+    folder: str = ""
+    keep: int = Field(20, ge=1)
+
+    @field_validator("folder")
+    @classmethod
+    def _be_absolute(cls, folder: str) -> str:
+        return _absolute(folder) if folder else folder
+
+
 class SitePolicy(Table):
     """Everything in a `site.toml`."""
 
@@ -184,8 +207,10 @@ class SitePolicy(Table):
     privacy: SitePrivacy = Field(default_factory=SitePrivacy)
     models: SiteModels = Field(default_factory=SiteModels)
     training: SiteTraining = Field(default_factory=SiteTraining)
+    guard: SiteGuard = Field(default_factory=SiteGuard)
     masking: SiteMasking = Field(default_factory=SiteMasking)
     evaluation: SiteEvaluation = Field(default_factory=SiteEvaluation)
+    outbox: SiteOutbox = Field(default_factory=SiteOutbox)
 
     @field_validator("hospital_id")
     @classmethod
@@ -207,6 +232,20 @@ class SitePolicy(Table):
                 f"Expected keys-dir={self.keys_dir!r} apart from state-dir={self.state_dir!r}, neither within the "
                 "other: whoever restores an old ledger must not restore its anchor with it."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _keep_copies_apart(self) -> Self:
+        folder = self.outbox.folder
+        copies = Path(os.path.realpath(folder))
+        for name, own in (("data.root", self.data.root), ("keys-dir", self.keys_dir), ("state-dir", self.state_dir)):
+            other = Path(os.path.realpath(own))
+            within = copies.is_relative_to(other) and name != "state-dir"
+            if folder and (within or other.is_relative_to(copies)):
+                raise ValueError(
+                    f"Expected outbox.folder={folder!r} apart from {name}={own!r}: old copies are deleted from it, and "
+                    "copies are neither images nor keys."
+                )
         return self
 
 

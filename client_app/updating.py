@@ -12,12 +12,13 @@ from client_app.granting import require_mechanism
 from client_app.ledger import Ledger
 from client_app.ledger.release import GENERATOR_RUN, NO_MASKING
 from client_app.masking.preparation import Masking, require_claimable
+from client_app.model_guard.inspection import require_plausible
 from client_app.noise.source import NoiseSource
 from client_app.perturbation import perturb_update
 from client_app.protection import Protection, plan_protection
 from client_app.rehearsal import rehearse
 from client_app.releasing import Bill, read_histories, unprotected
-from client_app.site import ReleaseKey, Site
+from client_app.site import DeployedHospital, ReleaseKey, Site
 from client_app.site_log import log_task
 from client_app.training import train_locally
 from federation.config import Configuration, PrivacyConfig, TrainingConfig
@@ -86,13 +87,17 @@ def compute_update(
     tells apart and nobody else: an error in its place would tell the server something about them for nothing. Training
     that diverges on images of noise, too, is an error before a private image was looked at.
 
+    A model that looks crafted is refused before anything else: no private image was looked at, nothing is booked, and
+    the hospital has not moved on among its synthetic images.
+
     Raises:
-        SiteError: training stopped (out of memory, for example), or diverged where no private image decided it.
+        SiteError: the model looks crafted, training stopped (out of memory, for example), or it diverged where no
+            private image decided it.
         RefusalError: the received parameters do not fit the model.
         CacheError: whose turn it is among synthetic images cannot be written down.
     """
     device = pick_device(task.plan.device)
-    model = load_model(configuration, dataset, task.parameters).to(device)
+    model = _receive(task, configuration, site, dataset).to(device)
     if protection is not None:
         rehearse(model, dataset.info, task.plan, device)
     if masking is not None:
@@ -122,6 +127,28 @@ def compute_update(
     except RuntimeError as error:
         raise SiteError(SiteErrorCode.TRAINING_FAILED, f"Local training stopped: {error}") from error
     return _or_zeros(subtract(read_parameters(model), task.parameters), site, task, protection)
+
+
+def _receive(task: TrainingTask, configuration: Configuration, site: Site, dataset: Dataset) -> nn.Module:
+    """Return the model of `task`: it fits this hospital and, where that is guarded against, does not look crafted."""
+    model = load_model(configuration, dataset, task.parameters)
+    if is_guarded(site, configuration):
+        require_plausible(model, dataset.info)
+    return model
+
+
+def is_guarded(site: Site, configuration: Configuration) -> bool:
+    """Return whether `site` refuses models that look crafted before it trains them.
+
+    A deployed hospital goes by its policy alone. At a simulated one the stricter of policy and request counts.
+
+    Scores are answered for any model. An accuracy holds little of what a crafted model could read, and
+    leaves with noise, or not at all, where the policy says so.
+    """
+    allowed_off = site.policy is None or not site.policy.guard.enabled
+    if isinstance(site, DeployedHospital):
+        return not allowed_off
+    return not allowed_off or configuration.guard.model == "on"
 
 
 def _or_zeros(update: Parameters, site: Site, task: TrainingTask, protection: Protection | None) -> Parameters:

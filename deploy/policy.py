@@ -64,6 +64,8 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
     if not privacy.mechanisms:
         yield "No update leaves: privacy.mechanisms names none."
     yield f"Models trained: {', '.join(found.models.allowed) or 'none'}."
+    if found.guard.enabled:
+        yield "A model that looks crafted to read images is refused before it is trained."
     if found.masking.required:
         yield (
             f"Every update is masked, {' or '.join(found.masking.modes)}, by at least {found.masking.least_size} "
@@ -73,6 +75,11 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
         yield f"Updates are masked where a run asks for it, with the images in {found.masking.cache}."
     if found.masking.vary and (found.masking.required or found.masking.cache):
         yield "Synthetic images are changed a little each time they are used, whatever a run asks for."
+    if found.outbox.folder:
+        yield (
+            f"The newest {found.outbox.keep} updates that leave are copied to {found.outbox.folder}, exactly as sent, "
+            "with the models they started from."
+        )
     scores = {"off": "No score leaves.", "noised": "Accuracy leaves with noise, and is booked; AUROC does not leave."}
     yield scores.get(evaluation.metrics, "Accuracy and AUROC leave as they are in runs without a mechanism.")
 
@@ -88,6 +95,8 @@ def find_doubts(found: SitePolicy) -> Iterator[str]:
         yield "Exact scores on few images reveal labels."
     if not found.models.allowed or not privacy.mechanisms:
         yield "This hospital will refuse every training task."
+    if not found.guard.enabled:
+        yield "guard.enabled is false: a model that was crafted to read images is trained like any other."
     yield from _find_doubts_about_masking(found)
     if not Path(found.data.root).exists():
         yield f"{found.data.root} does not exist on this machine."

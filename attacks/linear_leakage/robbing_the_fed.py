@@ -54,6 +54,7 @@ class RobbingTheFed:
             is lr g / (|g| + eps), which is solved for g. "adam-linear": with |g| far below eps, Adam's steps are
             linear in g, lr / eps times running means.
         movement: see there, in units of the measurement.
+        noise: length of a random vector that is added to each row, over the row's own, to evade a look at the rows.
         rounds: in which the same hospital answers.
         together: what several rounds are for: "fresh" bins in each, or the "difference" of two with the same bins, in
             which whatever takes part in both cancels.
@@ -66,6 +67,7 @@ class RobbingTheFed:
     rule: ThresholdRule = "gaussian"
     ability: Ability = "plain"
     movement: float = 1e-7
+    noise: float = 0.0
     rounds: int = 1
     together: Rounds = "fresh"
 
@@ -76,6 +78,7 @@ class RobbingTheFed:
         marks += [self.direction] if self.direction != "mean" else []
         marks += [self.rule] if self.rule != "gaussian" else []
         marks += [f"{self.ability}-{self.movement:g}"] if self.ability != "plain" else []
+        marks += [f"noise-{self.noise:g}"] if self.noise else []
         marks += [f"{self.together}-{self.rounds}"] if self.rounds > 1 else []
         return "-".join(marks)
 
@@ -157,6 +160,8 @@ class BinCampaign:
         else:
             seed = int(view.stream.integers(2**31))
             network = plant_in_front(bins, attack.kind, view.info, model="cnn", seed=seed)
+        if attack.noise:
+            _blur(self._layer(network), attack.noise, view.stream)
         if attack.ability != "plain":
             self._calibrate(network)
         return bins, network
@@ -194,6 +199,14 @@ class BinCampaign:
             return moved
         rate = self._view.require_hyperparameters().learning_rate
         return Moved(weight=_undo_adam(moved.weight, rate), bias=_undo_adam(moved.bias, rate))
+
+
+def _blur(layer: nn.Linear, noise: float, stream: np.random.Generator) -> None:
+    """Add to each row a random vector of about `noise` times its length."""
+    with torch.no_grad():
+        lengths = layer.weight.norm(dim=1, keepdim=True) / layer.weight.shape[1] ** 0.5
+        drawn = torch.from_numpy(stream.standard_normal(tuple(layer.weight.shape))).float()
+        layer.weight.add_(noise * lengths * drawn)
 
 
 def _undo_adam(moved: NDArray[np.float64], rate: float) -> NDArray[np.float64]:

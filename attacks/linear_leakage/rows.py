@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attacks.linear_leakage.read_out import Moved
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-4
 _NOISE = 8.0
 
 

@@ -97,6 +97,7 @@ def adaptive_cells(root: str) -> list[Cell]:
     cells = [
         leakage_cell("adaptive-bins", CHEST, root, [_name(attack) for attack in registry.MANY_BINS], **masked),
     ]
+    cells.append(leakage_cell("adaptive-evasion", CHEST, root, [_name(attack) for attack in registry.EVASIVE]))
     for refresh in STOPS:
         rounds, spare = [_name(attack) for attack in registry.MANY_ROUNDS], _spare(refresh)
         cells.append(leakage_cell(f"adaptive-rounds-{refresh}", CHEST, root, rounds, refresh=refresh, **spare))

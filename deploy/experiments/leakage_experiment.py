@@ -25,6 +25,7 @@ from deploy.experiments.leakage_cells import (
     table_cells,
     table_name,
 )
+from deploy.experiments.leakage_chapters import guard_results
 from deploy.experiments.leakage_grid import SEEDS
 from deploy.experiments.leakage_guard import guard_cells
 from deploy.experiments.leakage_page import leakage_sections, widest_excess
@@ -193,18 +194,20 @@ def _private_claim(results: Results) -> Claim:
 
 
 def _guard_claims(results: Results) -> list[Claim]:
-    trained = {name: found for name, found in results.items() if name.startswith("guard-") and "checkpoints" in found}
-    crafted = {name: found for name, found in results.items() if name.startswith("guard-") and "crafted" in found}
-    checkpoints, alarms = _total(trained, "checkpoints"), _total(trained, "alarms")
-    models, missed = _total(crafted, "crafted"), _total(crafted, "missed")
+    trained, crafted = guard_results(results)
+    checkpoints = sum(found["inspected"] for found in trained.values())
+    alarms = sum(len(found["alarms"]) for found in trained.values())
+    models, hidden = (sum(found[kind]["made"] for found in crafted.values()) for kind in ("crafted", "strong-noise"))
+    seen, told = (sum(found[kind]["found"] for found in crafted.values()) for kind in ("crafted", "strong-noise"))
     return [
         _claim(
             "guard_detection_pct",
             ">= 99",
-            [100 * (models - missed) / models] if models else [],
+            [100 * seen / models] if models else [],
             "%",
             part="guard",
-            note=f"{models - missed} of {models} crafted models, among them permuted, noised and mixed ones",
+            note=f"{seen} of {models} crafted models, among them permuted, noised and mixed ones; not among them {hidden} "
+            f"whose rows are noised by 0.3 and more of their length, of which {told} are found and which read little",
             cells=list(crafted),
         ),
         _claim(
@@ -217,10 +220,6 @@ def _guard_claims(results: Results) -> list[Claim]:
             cells=list(trained),
         ),
     ]
-
-
-def _total(found: Results, key: str) -> int:
-    return sum(int(item[key]) for item in found.values())
 
 
 def _time_claim(results: Results) -> Claim:

@@ -152,3 +152,31 @@ def test_folder_that_is_a_loop_of_links_does_not_end_the_reading(tmp_path: Path)
     policy = read_policy(write(tmp_path, FULL | {"state-dir": str(loop)}))
 
     assert policy.state_dir == str(loop)
+
+
+def test_policy_that_says_nothing_of_an_outbox_keeps_no_copies() -> None:
+    assert (policy_of().outbox.folder, policy_of().outbox.keep) == ("", 20)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({"folder": "outbox"}, "Expected an absolute path, found 'outbox'"),
+        ({"folder": "/srv/outbox", "keep": 0}, "greater than or equal to 1"),
+        ({"folder": "/srv/images"}, "apart from data.root='/srv/images'"),
+        ({"folder": "/srv/images/outbox"}, "apart from data.root='/srv/images'"),
+        ({"folder": "/srv/keys/outbox"}, "apart from keys-dir='/srv/keys'"),
+        ({"folder": "/srv/state"}, "apart from state-dir='/srv/state'"),
+        ({"folder": "/srv"}, "apart from data.root='/srv/images'"),
+    ],
+)
+def test_outbox_that_could_touch_anything_else_is_refused(tmp_path: Path, table: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        read_policy(write(tmp_path, FULL | {"outbox": table}))
+
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["/srv/outbox", "/srv/state/outbox"])
+def test_outbox_may_lie_on_a_volume_of_its_own_or_below_the_state(folder: str) -> None:
+    assert policy_of(outbox={"folder": folder}).outbox.folder == folder

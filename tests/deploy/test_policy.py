@@ -103,3 +103,12 @@ def test_impossible_policy_exits_with_two_and_its_reason(tmp_path: Path) -> None
     assert check(tmp_path, **wrong).exit_code == 2
     content = json.loads(check(tmp_path, "--json", **wrong).stdout)
     assert (content["usable"], "max-epsilon > 0" in content["reason"]) == (False, True)
+
+
+def test_copies_of_what_leaves_are_said_where_they_are_kept_and_only_there(tmp_path: Path) -> None:
+    without = check(tmp_path).stdout
+    with_copies = check(tmp_path, outbox={"folder": "/mnt/outbox", "keep": 7}, data=POLICY["data"] | {"root": "/srv"})
+
+    assert "copied" not in without
+    text = " ".join(with_copies.stdout.split())
+    assert "The newest 7 updates that leave are copied to /mnt/outbox, exactly as sent" in text
