@@ -173,10 +173,8 @@ def _evasion(results: Results) -> list[str]:
     found = results.get("adaptive-evasion")
     if found is None:
         return []
-    told = "; ".join(
-        f"noise {attack.rpartition('noise-')[2]}: {share(item['oracle']['rates'][RR30])} %"
-        for attack, item in found.items()
-    )
+    rates = {attack.rpartition("noise-")[2]: item["oracle"]["rates"][RR30] for attack, item in found.items()}
+    told = "; ".join(f"noise {noise}: {share(rate)} %" for noise, rate in rates.items())
     return [
         "A server that knows the guard can noise the rows of its bins. What it then reads of 64 unprotected images, "
         f"RR30 by the noise over the length of a row: {told}."

@@ -206,8 +206,9 @@ def _guard_claims(results: Results) -> list[Claim]:
             [100 * seen / models] if models else [],
             "%",
             part="guard",
-            note=f"{seen} of {models} crafted models, among them permuted, noised and mixed ones; not among them {hidden} "
-            f"whose rows are noised by 0.3 and more of their length, of which {told} are found and which read little",
+            note=f"{seen} of {models} crafted models, among them permuted, noised and mixed ones; not among them "
+            f"{hidden} whose rows are noised by 0.3 of their length or more, which read nothing and of which {told} are "
+            "found",
             cells=list(crafted),
         ),
         _claim(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,6 +19,7 @@ from attacks.victim import GradientAnswers, Hospital, Protection, send_delta
 from client_app.masking.synthetic import SyntheticImages
 from federation.config.masking_table import MaskingMode
 from federation.datasets.image_set import ImageSet, Task
+from federation.metrics import losses_of
 from federation.parameters import Parameters
 from tests.attacks.made_up_hospitals import (
     INFO,
@@ -48,8 +50,8 @@ class Scale(Defence):
 class Doubled(Defence):
     """Trains on twice the usual loss."""
 
-    def losses(self, logits: Tensor, labels: Tensor, task: Task) -> Tensor:
-        return 2 * super().losses(logits, labels, task)
+    def errors(self, logits: Tensor, labels: Tensor, task: Task) -> Tensor:
+        return 2 * losses_of(logits, labels, task)
 
 
 def answer(hospital: Hospital, protection: Protection, seed: int = 0, network: nn.Module = NETWORK) -> Parameters:
@@ -120,9 +122,14 @@ def test_several_labels_are_trained_on_as_such() -> None:
 def test_kept_synthetic_gradient_serves_the_next_batch_and_is_computed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synthetic, taken, take = make_synthetic(tmp_path), [], Cache.take
-    monkeypatch.setattr(Cache, "take", lambda cache, places: taken.append(len(places)) or take(cache, places))
     answers, other = GradientAnswers(NETWORK, INFO, JOINT), make_images(5, 8)
+    synthetic, taken, take = make_synthetic(tmp_path), [], Cache.take
+
+    def count_and_take(cache: Cache, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        taken.append(len(places))
+        return take(cache, places)
+
+    monkeypatch.setattr(Cache, "take", count_and_take)
 
     first = answers.send(make_hospital(synthetic=synthetic), seed=0)
     second = answers.send(make_hospital(images=other, synthetic=synthetic), seed=1)

@@ -1,4 +1,4 @@
-"""What leaves a hospital after local training is what the shipped client makes of it: trained, masked, clipped, noised."""
+"""What leaves a hospital after local training is what the shipped client makes of it: masked, clipped and noised."""
 
 from __future__ import annotations
 
@@ -186,12 +186,12 @@ def test_noise_of_update_gaussian_has_the_deviation_that_its_multiplier_states()
 
 @pytest.mark.parametrize("mechanism", ["dp-sgd", "update-gaussian"])
 def test_masking_and_a_mechanism_go_together(mechanism: str, tmp_path: Path) -> None:
-    protection = replace(protected(make_privacy(mechanism, **{"clip-norm": 100.0}), TINY), mode="joint")
+    protection = replace(protected(make_privacy(mechanism, **{"clip-norm": 10.0}), TINY), mode="joint")
     hospital = make_hospital(protection=protection, synthetic=make_synthetic(tmp_path))
 
     sent = send_delta(NETWORK, hospital, seed=0)
 
-    assert_close(sent, descend("sgd", 0.1, [ImageSet.concatenate([REAL, CACHED])]), relative=1e-2)
+    assert_close(sent, descend("sgd", 0.1, [ImageSet.concatenate([REAL, CACHED])]), relative=2e-2)
 
 
 def test_network_that_the_client_refuses_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def view_of(images: NDArray[np.float32], generated: NDArray[np.float32] | None =
     return ServerView(info=info, stream=np.random.default_rng(seed), auxiliary=images, generated=generated)
 
 
-def measure(bins: Bins, images: NDArray[np.float32]) -> NDArray[np.float64]:
+def measure(bins: Bins, images: NDArray[np.floating]) -> NDArray[np.float64]:
     return images.reshape(len(images), -1).astype(np.float64) @ bins.direction
 
 

@@ -113,9 +113,7 @@ def test_planted_mlp_differs_from_the_agreed_network_in_nothing_but_values() -> 
 
 
 def test_scale_multiplies_what_the_network_behind_the_bins_sees() -> None:
-    once, twice = (
-        plant_in_front(BINS, "cumulative", INFO, model="cnn", seed=0, scale=scale) for scale in (0.25, 0.5)
-    )
+    once, twice = (plant_in_front(BINS, "cumulative", INFO, model="cnn", seed=0, scale=scale) for scale in (0.25, 0.5))
 
     assert torch.equal(twice.spread.weight, 2 * once.spread.weight)
     assert once.spread.weight.unique().tolist() == [0.25]
@@ -133,12 +131,12 @@ def test_network_behind_the_bins_sees_values_of_about_one(kind: Kind) -> None:
         hidden = network.bins(IMAGES.flatten(1))
         seen = network.spread(hidden.relu() if kind == "cumulative" else hidden.clamp(0, 1))
 
-    assert 0 < float(seen.min())
+    assert float(seen.min()) > 0
     assert float(seen.max()) < 2
 
 
 def test_layer_of_another_kind_is_refused() -> None:
     network, _ = carrier("cumulative")
 
-    with pytest.raises(ModelError, match="Expected a fully connected layer 'network.features', found Sequential"):
+    with pytest.raises(ModelError, match=r"Expected a fully connected layer 'network\.features', found Sequential"):
         linear_layer(network, "network.features")

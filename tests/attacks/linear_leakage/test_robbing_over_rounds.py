@@ -10,7 +10,7 @@ import torch
 
 from attacks.evaluation.exchange import Exchange
 from attacks.evaluation.trial import Refresh, Trial
-from attacks.linear_leakage.planted_network import CarrierName
+from attacks.linear_leakage.planted_network import CarrierName, linear_layer
 from attacks.linear_leakage.robbing_the_fed import RobbingTheFed
 from attacks.victim import Protection
 from tests.attacks.made_up_worlds import VERBATIM_DB, make_view, make_world, play, read_by_round
@@ -53,7 +53,7 @@ def test_rounds_may_be_crafted_in_any_order() -> None:
 def test_image_below_all_bins_has_no_place_in_any_round() -> None:
     campaign = RobbingTheFed(capacity=16, carrier="mlp", direction="random", rounds=2).begin(make_view())
     plant = campaign.craft(0, 1)
-    bins = plant.network.get_submodule("hidden")
+    bins = linear_layer(plant.network, "hidden")
     lowest = bins.weight[0].detach().sign().neg().view(1, 1, 8, 8) * 100
 
     assert plant.place(lowest).tolist() == [-1]

@@ -1,8 +1,9 @@
-"""Robbing the Fed end to end: shipped code answers a planted network, and an image is read iff it is alone in its bin."""
+"""Robbing the Fed end to end, on what shipped code answers: an image is read exactly when it is alone in its bin."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 import torch
 
 from attacks.evaluation.trial import Trial
-from attacks.linear_leakage.bins import DirectionName
-from attacks.linear_leakage.planted_network import CarrierName, place_images
-from attacks.linear_leakage.robbing_the_fed import RobbingTheFed, _undo_adam
+from attacks.linear_leakage.bins import DirectionName, ThresholdRule
+from attacks.linear_leakage.planted_network import CarrierName, Kind, linear_layer, place_images
+from attacks.linear_leakage.robbing_the_fed import Ability, RobbingTheFed, Rounds, _undo_adam
 from attacks.threat_model import Needs, ThreatModel, grant
 from attacks.victim import Hospital, Protection, send_delta
 from federation.config import TrainingConfig
@@ -138,18 +139,7 @@ def test_one_image_moves_its_bin_in_a_step_by_about_the_movement_that_is_wanted(
 ) -> None:
     view, local = make_view(), plan(optimizer, learning_rate=learning_rate)
     attack = RobbingTheFed(capacity=64, carrier=carrier, ability=ability, movement=movement)
-    known = grant(
-        # The calibration is for the plan that the server knows.
-        type(view)(
-            info=view.info,
-            stream=view.stream,
-            auxiliary=view.auxiliary,
-            auxiliary_labels=view.auxiliary_labels,
-            hyperparameters=local,
-        ),
-        attack.needs,
-        ThreatModel(),
-    )
+    known = grant(replace(view, hyperparameters=local), attack.needs, ThreatModel())
     own = make_images(24, 99)
     campaign = attack.begin(known)
     plant = campaign.craft(0, 0)
@@ -186,7 +176,7 @@ def test_plant_places_images_by_its_own_layer_and_all_hospitals_are_sent_the_sam
     first, second = campaign.craft(0, 0), campaign.craft(1, 0)
 
     assert first.network is second.network
-    assert first.place(images).tolist() == place_images(first.network.get_submodule("hidden"), images).tolist()
+    assert first.place(images).tolist() == place_images(linear_layer(first.network, "hidden"), images).tolist()
 
 
 @pytest.mark.parametrize("carrier", ["front", "mlp"])
@@ -201,7 +191,16 @@ def test_candidates_come_in_the_shape_of_the_images_one_a_bin(carrier: CarrierNa
 
 
 def test_names_tell_all_variants_apart() -> None:
+    kinds: list[Kind] = ["cumulative", "sparse"]
     directions: list[DirectionName] = ["mean", "dct", "random", "learned"]
+    rules: list[ThresholdRule] = ["gaussian", "kde"]
+    abilities: list[tuple[Ability, float]] = [
+        ("plain", 1e-7),
+        ("calibrated", 1e-7),
+        ("calibrated", 1e-6),
+        ("adam-linear", 1e-7),
+    ]
+    ways: list[tuple[int, Rounds]] = [(1, "fresh"), (2, "fresh"), (3, "fresh"), (2, "difference")]
     variants = [
         RobbingTheFed(
             capacity=capacity,
@@ -213,11 +212,9 @@ def test_names_tell_all_variants_apart() -> None:
             rounds=rounds,
             together=together,
         )
-        for capacity, kind, direction, rule in itertools.product(
-            (64, 128), ("cumulative", "sparse"), directions, ("gaussian", "kde")
-        )
-        for ability, movement in (("plain", 1e-7), ("calibrated", 1e-7), ("calibrated", 1e-6), ("adam-linear", 1e-7))
-        for rounds, together in ((1, "fresh"), (2, "fresh"), (3, "fresh"), (2, "difference"))
+        for capacity, kind, direction, rule in itertools.product((64, 128), kinds, directions, rules)
+        for ability, movement in abilities
+        for rounds, together in ways
     ]
 
     assert len({attack.name for attack in variants}) == len(variants)
