@@ -6,7 +6,7 @@ from attacks import registry
 from attacks.attack import Attack
 from attacks.defences.registry import BASELINES
 from deploy.experiments.cells import Cell
-from deploy.experiments.leakage_grid import CAPACITY, leakage_cell, measure_ceiling
+from deploy.experiments.leakage_grid import CAPACITY, SEEDS, leakage_cell, measure_ceiling, measure_detector
 from deploy.experiments.leakage_sources import DATA, GENERATED, REAL
 from federation.occupancy import smallest_size
 
@@ -47,7 +47,11 @@ def calibration_cells(root: str) -> list[Cell]:
 def table_cells(root: str) -> list[Cell]:
     """Return a cell per data set, source of synthetic images, and masking: all single-round attacks with k=1024."""
     names = [_name(attack) for attack in registry.SINGLE_ROUND]
-    return [
+    asked = {"root": root, "seeds": list(SEEDS)}
+    detectors = [
+        Cell(name=f"detector-{data}", compute=measure_detector, settings={"data": data, **asked}) for data in DATA
+    ]
+    return detectors + [
         leakage_cell(table_name(data, source, label), data, root, names, source=source, masking=mode, size=size)
         for data in DATA
         for label, (mode, size) in PROTECTIONS.items()

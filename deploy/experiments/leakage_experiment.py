@@ -207,7 +207,7 @@ def _guard_claims(results: Results) -> list[Claim]:
             "%",
             part="guard",
             note=f"{seen} of {models} crafted models, among them permuted, noised and mixed ones; not among them "
-            f"{hidden} whose rows are noised by 0.3 of their length or more, which read nothing and of which {told} are "
+            f"{hidden} whose rows are noised by 0.3 of their length or more, which read nothing; of these {told} are "
             "found",
             cells=list(crafted),
         ),
