@@ -1,4 +1,5 @@
 """The malicious server: gradient-inversion attacks on recorded updates, run against the shipped client, never a copy.
 
-So far its measures stand, `metrics`; the attacks do not. Nothing imports this package and it never ships to a hospital.
+Nothing of the app imports this package, and it never ships to a hospital. Read `threat_model` and `attack` first, then
+`linear_leakage`, then `evaluation`, which holds every attack against nulls; `defences` are other papers', to compare with.
 """

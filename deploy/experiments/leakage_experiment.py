@@ -26,6 +26,7 @@ from deploy.experiments.leakage_cells import (
     table_name,
 )
 from deploy.experiments.leakage_chapters import guard_results
+from deploy.experiments.leakage_csv import leakage_csv
 from deploy.experiments.leakage_grid import SEEDS
 from deploy.experiments.leakage_guard import guard_cells
 from deploy.experiments.leakage_page import leakage_sections, widest_excess
@@ -76,7 +77,7 @@ def leakage_claims(results: Results) -> list[Claim]:
 
 
 def write_leakage_results(results: Results, made: dict[str, dict[str, str]], folder: Path) -> None:
-    """Write `06-leakage.json`, `06-leakage.md` and the plots into `folder`.
+    """Write `06-leakage.json`, `.csv` and `.md` and the plots into `folder`.
 
     Args:
         results: finished cells by name.
@@ -85,9 +86,10 @@ def write_leakage_results(results: Results, made: dict[str, dict[str, str]], fol
     """
     claims = leakage_claims(results)
     folder.mkdir(parents=True, exist_ok=True)
-    cells = {name: {"made": made[name], **result} for name, result in results.items()}
+    cells = {name: {"made": made[name], **_shortened(result)} for name, result in results.items()}
     content = {"command": COMMAND, "claims": claims_as_json(claims, made), "cells": cells}
     write_durably(folder / "06-leakage.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_durably(folder / "06-leakage.csv", leakage_csv(results))
     draw_leakage(results, folder, Path.cwd() / "runs" / "experiments" / "06-leakage" / "pictures")
     machines = "; ".join(sorted({item["machine"] for item in made.values()}))
     sections = [
@@ -97,6 +99,24 @@ def write_leakage_results(results: Results, made: dict[str, dict[str, str]], fol
         *leakage_sections(results),
     ]
     write_durably(folder / "06-leakage.md", ("\n\n".join(part for part in sections if part) + "\n").encode())
+
+
+def _shortened(result: Result) -> Result:
+    """Return a cell without histograms, which only plots need, and with the rates of guesses and of Hungarian pairs."""
+    short: Result = {}
+    for name, item in result.items():
+        if not isinstance(item, dict) or "oracle" not in item:
+            short[name] = item
+            continue
+        nulls = {null: _rates(found) for null, found in item["nulls"].items()}
+        hungarian = None if item["hungarian"] is None else _rates(item["hungarian"])
+        oracle = {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")}
+        short[name] = {**item, "oracle": oracle, "nulls": nulls, "hungarian": hungarian}
+    return short
+
+
+def _rates(found: Result) -> list[float]:
+    return [rate["recovered"]["share"] for rate in found["rates"]]
 
 
 def _known_claims(results: Results) -> list[Claim]:

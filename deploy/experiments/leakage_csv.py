@@ -1,0 +1,53 @@
+"""Every number of the leakage experiment in one table for other programs: a row per cell and attack."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.experiments.cells import Result
+
+Results = dict[str, Result]
+_THRESHOLDS = ("18", "24", "30", "40", "tau-star")
+
+
+def leakage_csv(results: Results) -> bytes:
+    """Return the table as CSV in UTF-8; shares are from 0 to 1, PSNR is in dB."""
+    rows = list(_rows(results))
+    text = io.StringIO(newline="")
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _rows(results: Results) -> Iterator[dict[str, Any]]:
+    for cell, found in sorted(results.items()):
+        for attack, item in found.items():
+            if isinstance(item, dict) and "oracle" in item:
+                yield {"cell": cell, "attack": attack, **_numbers(item)}
+
+
+def _numbers(item: Result) -> dict[str, Any]:
+    """Return the numbers of one attack: oracle pairing, with what Hungarian pairing gives at 30 dB beside it."""
+    oracle, hungarian = item["oracle"], item["hungarian"]
+    precision = oracle["precision"]["non-empty"]
+    row: dict[str, Any] = {
+        "images": item["images"],
+        "psnr-db": oracle["psnr-db"],
+        "ssim": oracle["ssim"],
+        "verbatim": item["verbatim"],
+        "tau-star-db": item["tau-star-db"],
+        "hungarian-rr30": None if hungarian is None else hungarian["rates"][2]["recovered"]["share"],
+        "candidates": precision["count"],
+        "candidates-real": precision["hits"],
+        "re-identified": None if oracle["identified"] is None else oracle["identified"]["share"],
+    }
+    for name, rate in zip(_THRESHOLDS, oracle["rates"], strict=True):
+        share = rate["recovered"]
+        row |= {f"rr{name}": share["share"], f"rr{name}-low": share["low"], f"rr{name}-high": share["high"]}
+        row |= {f"rr{name}-over-{null}": rate["excess"][null] for null in ("best-foreign", "scaled-mean", "mean")}
+    return row
