@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from deploy.attack.command import attack
 from deploy.cache.command import cache
 from deploy.experiments.command import experiment
 from deploy.inspect_data import data
@@ -18,6 +19,7 @@ main.command("report")(report_command)
 main.add_typer(experiment, name="experiment")
 main.add_typer(data, name="data")
 main.add_typer(cache, name="cache")
+main.add_typer(attack, name="attack")
 main.add_typer(ledger, name="ledger")
 main.add_typer(policy, name="policy")
 

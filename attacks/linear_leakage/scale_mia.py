@@ -40,8 +40,10 @@ class ScaleMia:
     Attributes:
         folder: where the autoencoder is kept; one per data set.
         steps: that the autoencoder is trained for, minutes on a CPU.
-        gain: of the rows of the hidden layer.
-        scale: of the output layer; small, so that no image's loss is near zero.
+        gain: of the rows of the hidden layer; small, because parameters are rounded relative to their size, while
+            their gradients do not shrink with them. That is what a difference of parameters is read by.
+        scale: of the output layer. The greater it is against the gain, the less rounding hides, and the further rows
+            drift out of their bins over several local steps.
         rule: how thresholds are set.
         by: what gives a latent its scale.
         seed: of the autoencoder.
@@ -51,8 +53,8 @@ class ScaleMia:
 
     folder: Path
     steps: int = 3000
-    gain: float = 1.0
-    scale: float = 1e-4
+    gain: float = 1e-2
+    scale: float = 1e-2
     rule: ThresholdRule = "gaussian"
     by: Normalisation = "bias"
     seed: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from attacks.linear_leakage import autoencoder as module
 from attacks.linear_leakage.autoencoder import FILE, Autoencoder, decode_all, encode_all, train_autoencoder
+from federation.durable import write_durably
 from federation.errors import DataError
 from tests.attacks.linear_leakage.made_up_victims import make_images, make_info
 
@@ -35,7 +37,8 @@ def test_interrupted_training_goes_on_as_if_nothing_had_happened(
 ) -> None:
     monkeypatch.setattr(module, "_SAVE_EVERY", 2)
     whole = train_autoencoder(AUXILIARY, INFO, tmp_path / "whole", steps=5, seed=0)
-    write, written = module.write_durably, []
+    write: Any = write_durably
+    written: list[Path] = []
 
     def write_once(path: Path, content: object) -> None:
         if written:

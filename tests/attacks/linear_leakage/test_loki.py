@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -24,7 +26,7 @@ CLIENTS, IMAGES = 3, 4
 LABELS = np.arange(IMAGES) % 3
 
 
-def begin(**settings: object) -> LokiCampaign:
+def begin(**settings: Any) -> LokiCampaign:
     return Loki(**{"clients": CLIENTS, "capacity": 64, "model": "mlp", **settings}).begin(make_view(INFO))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,15 +14,16 @@ from federation.errors import DataError
 from tests.attacks.linear_leakage.made_up_victims import gradients_of, make_images, make_info, make_view, sum_by_name
 
 INFO = make_info()
-SETTINGS = [
+SETTINGS: list[dict[str, Any]] = [
     {"carrier": "front", "kind": "cumulative", "model": "mlp"},
     {"carrier": "front", "kind": "sparse", "model": "mlp"},
     {"carrier": "mlp", "hidden_units": 5},
 ]
 
 
-def make_target(low: float, high: float, count: int) -> np.ndarray:
-    """Return images of which the first alone has a brightness in (low, high]."""
+def make_target(thresholds: np.ndarray, count: int) -> np.ndarray:
+    """Return images of which the first alone has a brightness between the first two thresholds."""
+    low, high = thresholds[:2]
     images = make_images(4 * count, 2, INFO)
     levels = images.mean(axis=(1, 2, 3))
     others = images[(levels < low - 0.01) | (levels > high + 0.01)][: count - 1]
@@ -29,9 +32,9 @@ def make_target(low: float, high: float, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_image_alone_between_the_rows_is_read_from_the_sum_over_hospitals(settings: dict) -> None:
+def test_image_alone_between_the_rows_is_read_from_the_sum_over_hospitals(settings: dict[str, Any]) -> None:
     campaign = OneShot(images=40, **settings).begin(make_view(INFO))
-    images, labels = make_target(*campaign.bins.thresholds[:2], 40), np.arange(40) % 3
+    images, labels = make_target(campaign.bins.thresholds, 40), np.arange(40) % 3
     plants = [campaign.craft(client, 0) for client in range(2)]
     parts = [slice(0, 20), slice(20, 40)]
 
@@ -44,9 +47,9 @@ def test_image_alone_between_the_rows_is_read_from_the_sum_over_hospitals(settin
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_nothing_between_the_rows_gives_nothing(settings: dict) -> None:
+def test_nothing_between_the_rows_gives_nothing(settings: dict[str, Any]) -> None:
     campaign = OneShot(images=40, **settings).begin(make_view(INFO))
-    images, labels = make_target(*campaign.bins.thresholds[:2], 40)[1:], np.arange(39) % 3
+    images, labels = make_target(campaign.bins.thresholds, 40)[1:], np.arange(39) % 3
 
     found = campaign.read([gradients_of(campaign.craft(0, 0).network, images, labels)])
 
@@ -55,7 +58,7 @@ def test_nothing_between_the_rows_gives_nothing(settings: dict) -> None:
 
 @pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS[1:])
-def test_bin_holds_the_wanted_share_at_the_wanted_quantile(level: float, settings: dict) -> None:
+def test_bin_holds_the_wanted_share_at_the_wanted_quantile(level: float, settings: dict[str, Any]) -> None:
     view = make_view(INFO, auxiliary=4000)
     campaign = OneShot(images=20, level=level, rule="empirical", **settings).begin(view)
 
@@ -96,7 +99,7 @@ def test_what_it_needs_is_enforced() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"images": 3}, {"images": 8, "level": 1.0}, {"images": 8, "hidden_units": 1}])
-def test_settings_out_of_range_are_refused(settings: dict) -> None:
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="Expected images"):
         OneShot(**settings).begin(make_view(INFO))
 

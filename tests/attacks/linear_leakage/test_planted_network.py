@@ -70,6 +70,18 @@ def test_sparse_row_is_at_work_exactly_within_its_bin() -> None:
     assert at_work.argmax(axis=1).tolist() == homes.tolist()
 
 
+def test_sparse_rows_rise_from_zero_at_their_threshold_to_one_at_the_next_and_the_last_at_the_top() -> None:
+    layer = filled("sparse")
+    ends = torch.from_numpy(np.append(BINS.thresholds, BINS.top))
+
+    with torch.no_grad():
+        risen = layer(ends[:, None].float().expand(-1, 64)).numpy()
+
+    rows = np.arange(len(BINS))
+    assert risen[rows, rows] == pytest.approx(0, abs=1e-3)
+    assert risen[rows + 1, rows] == pytest.approx(1, abs=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["cumulative", "sparse"])
 def test_images_are_placed_where_their_measurement_lies_or_nowhere_below(kind: Kind) -> None:
     raised = Bins(direction=BINS.direction, thresholds=np.linspace(0.5, 0.8, 9), top=1.0)

@@ -59,12 +59,15 @@ def test_network_is_the_agreed_one_with_the_encoder_in_front(campaign: ScaleMiaC
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     assert shapes == {name: value.shape for name, value in agreed.state_dict().items()}
     trained = campaign.autoencoder.encoder.state_dict()
-    assert all(torch.equal(value, trained[name]) for name, value in network.features.state_dict().items())
+    assert all(
+        torch.equal(value, trained[name]) for name, value in network.get_submodule("features").state_dict().items()
+    )
 
 
 def test_encoder_is_what_the_hidden_layer_is_given(campaign: ScaleMiaCampaign) -> None:
-    network, seen = campaign.craft(0, 0).network, []
-    network.hidden.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    network = campaign.craft(0, 0).network
+    seen: list[torch.Tensor] = []
+    network.get_submodule("hidden").register_forward_pre_hook(lambda _, given: seen.append(given[0]))
 
     network(torch.from_numpy(IMAGES))
 

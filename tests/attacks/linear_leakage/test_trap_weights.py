@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -84,6 +86,6 @@ def test_mlp_needs_parameters_and_front_the_architecture() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"capacity": 0}, {"share": 0.0}, {"share": 1.0}, {"factor": 0.0}])
-def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="Expected capacity"):
         TrapWeights(**settings).begin(make_view(INFO))
