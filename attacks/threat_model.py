@@ -136,7 +136,7 @@ def grant(everything: ServerView, needs: Needs, model: ThreatModel) -> ServerVie
         DataError: `model` does not grant what the attack cannot do without.
     """
     if lacks := model.missing(needs):
-        raise DataError(f"Expected a server with {', '.join(lacks)}: the threat model grants it not.")
+        raise DataError(f"Expected a server with {', '.join(lacks)}: the threat model does not grant that.")
     aided = "auxiliary" in needs.knows
     return ServerView(
         info=everything.info,

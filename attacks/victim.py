@@ -126,7 +126,7 @@ class GradientAnswers:
         self._info, self._protection = info, protection
         self._defence = stack(protection.baselines)
         self._network = self._defence.prepare(copy.deepcopy(network), torch.Generator().manual_seed(0))
-        self._kept: tuple[tuple[int, bytes], Parameters] | None = None
+        self._kept: tuple[tuple[str, bytes], Parameters] | None = None
 
     def send(self, hospital: Hospital, *, seed: int) -> Parameters:
         """Return the gradient that the steps of one epoch of `hospital` sum to, all at the parameters that were sent.
@@ -161,13 +161,13 @@ class GradientAnswers:
 
     def _sum_synthetic(self, synthetic: SyntheticImages, seed: int) -> Parameters:
         """Return the gradient of the sum of all synthetic images' losses, kept unless they vary."""
-        mark = (id(synthetic.cache), synthetic.chosen.tobytes())
+        mark = (synthetic.cache.digest, synthetic.chosen.tobytes())
         if self._kept is not None and self._kept[0] == mark and not synthetic.varied:
             return self._kept[1]
         pixels, labels = synthetic.take(np.arange(len(synthetic)), _CPU)
         stream = torch.Generator().manual_seed(derive_seed(seed, "variation"))
         found = self._sum(synthetic.draw_variation(len(synthetic), stream).apply(pixels), labels)
-        self._kept = (mark, found)
+        self._kept = None if synthetic.varied else (mark, found)
         return found
 
     def _sum(self, pixels: torch.Tensor, labels: torch.Tensor) -> Parameters:

@@ -91,7 +91,7 @@ class World:
     def draw_synthetic(self, count: int, victims: NDArray[np.int64], stream: np.random.Generator) -> ImageSet:
         """Return M = `count` synthetic images with labels nearly in the proportions of the victims'.
 
-        None is taken twice before all of its class were taken. Where a class has too few, others make up for it.
+        None is taken twice. Where a class has too few, others make up for it.
 
         Args:
             count: M.

@@ -179,6 +179,8 @@ def evaluate(
     """
     started = time.process_time()
     model = threat or ThreatModel(rounds=attack.needs.rounds, sees=attack.needs.sees)
+    foreign = min(_FOREIGN, len(world.foreign))
+    tau = calibrate_threshold_db(world.some_real(), world.foreign, foreign, stream=numpy_stream(0, "tau-star"))
     tally = Tally(world, identify=identify)
     for seed in trial.seeds:
         view = grant(world.view(trial.plan, numpy_stream(seed, "server")), attack.needs, model)
@@ -187,16 +189,10 @@ def evaluate(
             for batch in range(trial.batches):
                 tally.add(stage.play(batch), seed=seed)
                 progress(f"{attack.name}, seed {seed}, batch {batch + 1} of {trial.batches}")
-    return _conclude(tally, world, attack, trial, capacity, started)
+    return _conclude(tally, attack, trial, capacity, tau, started)
 
 
-def _conclude(
-    tally: Tally, world: World, attack: Attack, trial: Trial, capacity: int | None, started: float
-) -> Findings:
-    foreign = world.foreign
-    tau = calibrate_threshold_db(
-        world.some_real(), foreign, min(_FOREIGN, len(foreign)), stream=numpy_stream(0, "tau-star")
-    )
+def _conclude(tally: Tally, attack: Attack, trial: Trial, capacity: int | None, tau: float, started: float) -> Findings:
     oracle, nulls = pool(tally.oracle), {name: pool(found) for name, found in tally.nulls.items()}
     images, check = len(oracle.psnr_db), None
     if capacity is not None and attack.needs.rounds == 1 and trial.clients == 1:

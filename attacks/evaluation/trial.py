@@ -7,6 +7,7 @@ from typing import Literal
 
 from attacks.victim import Protection
 from federation.config import TrainingConfig
+from federation.errors import DataError
 
 Mode = Literal["gradient", "delta"]
 Refresh = Literal["none", "subset", "augment"]
@@ -45,3 +46,20 @@ class Trial:
     seeds: tuple[int, ...] = (0, 1, 2)
     clients: int = 1
     renewed: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would be measured under a wrong name.
+
+        Raises:
+            DataError: masking without synthetic images or the other way round, a mechanism in gradient mode, where the
+                client's own noise has no part, or a baseline in delta mode.
+        """
+        protection = self.protection
+        if (protection.mode == "none") != (self.synthetic == 0):
+            raise DataError(f"Expected synthetic={self.synthetic} to fit masking.mode={protection.mode!r}.")
+        if self.mode == "gradient" and protection.privacy is not None and protection.privacy.mechanism != "none":
+            raise DataError(f"Expected mode='delta' for {protection.privacy.mechanism}: noise is the client's own.")
+        if self.mode == "delta" and protection.baselines:
+            raise DataError("Expected mode='gradient' for defences of other papers: they act on one gradient.")
+        if self.batches < 1 or not self.seeds or self.batch < 1 or self.clients < 1:
+            raise DataError("Expected at least one seed, batch, image and hospital.")

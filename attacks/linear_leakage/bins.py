@@ -127,6 +127,6 @@ def _quantiles(
 
 
 def _apart(thresholds: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
-    """Return the thresholds with equal ones moved apart by what float32 can tell."""
+    """Return the thresholds, equal ones moved apart by a millionth of the spread; nearer ones may be one in float32."""
     moved: NDArray[np.float64] = np.maximum.accumulate(thresholds + 1e-6 * spread * np.arange(len(thresholds)))
     return moved

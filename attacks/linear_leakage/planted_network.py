@@ -78,7 +78,8 @@ def plant_in_front(
 def plant_in_mlp(bins: Bins, info: DatasetInfo, *, gain: float = 1.0, scale: float = 1e-4) -> nn.Module:
     """Return the agreed network "mlp" with its hidden layer as bins: nothing but parameters is changed.
 
-    Row c of the output layer is constant, so that every active bin of an image has the same gradient.
+    Row c of the output layer is constant, so that every active bin of an image has the same gradient; their signs take
+    turns, so that this gradient is near zero for no class.
 
     Args:
         bins: as many as the network has hidden units.
@@ -89,12 +90,20 @@ def plant_in_mlp(bins: Bins, info: DatasetInfo, *, gain: float = 1.0, scale: flo
     wanted = ModelConfig.model_validate({"name": "mlp", "hidden-units": len(bins)})
     network = build_model(wanted, info, seed=0)
     fill_bins(linear_layer(network, "hidden"), bins, "cumulative", gain)
-    levels = torch.linspace(-1, 1, info.classes)
+    levels = alternating_levels(info.classes)
     with torch.no_grad():
         output = linear_layer(network, "output")
         output.weight.copy_((scale * levels)[:, None].expand(-1, len(bins)))
         output.bias.zero_()
     return network
+
+
+def alternating_levels(classes: int) -> Tensor:
+    """Return 1, -1, 1, ...: float32, shape (classes,).
+
+    The gradient of an image's bin is the mean of these by predicted probability, less that of the image's own class.
+    """
+    return torch.ones(classes) - 2 * (torch.arange(classes) % 2)
 
 
 def linear_layer(network: nn.Module, name: str) -> nn.Linear:

@@ -27,6 +27,7 @@ from attacks.linear_leakage.planted_network import (
 )
 from attacks.linear_leakage.read_out import Moved, read_bins
 from attacks.threat_model import Knowledge, Needs, ServerView
+from federation.errors import DataError
 from federation.metrics import losses_of, targets
 from federation.parameters import Parameters
 
@@ -52,7 +53,8 @@ class RobbingTheFed:
             moves its bin by about `movement` a step, far less than a bin is wide: what several steps of SGD leave is
             then nearly a gradient at the parameters that were sent. "adam-inverse": one step of Adam from zero moments
             is lr g / (|g| + eps), which is solved for g. "adam-linear": with |g| far below eps, Adam's steps are
-            linear in g, lr / eps times running means.
+            linear in g, lr / eps times running means; that lasts for one epoch, since Adam moves the layers behind the
+            bins by as much whatever their gradients are.
         movement: see there, in units of the measurement.
         noise: length of a random vector that is added to each row, over the row's own, to evade a look at the rows.
         rounds: in which the same hospital answers.
@@ -70,6 +72,17 @@ class RobbingTheFed:
     noise: float = 0.0
     rounds: int = 1
     together: Rounds = "fresh"
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            DataError: it does not.
+        """
+        if self.kind == "sparse" and (self.carrier == "mlp" or self.ability != "plain"):
+            raise DataError("Expected sparse bins in front of a network and read plainly; the agreed network has none.")
+        if self.together == "difference" and self.rounds != 2:
+            raise DataError(f"Expected rounds=2 for a difference, found {self.rounds}.")
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from attacks.attack import Plant
 from attacks.linear_leakage.autoencoder import Autoencoder, decode_all, encode_all, train_autoencoder
 from attacks.linear_leakage.bins import Bins, ThresholdRule, make_bins
-from attacks.linear_leakage.planted_network import fill_bins, linear_layer, place_images
+from attacks.linear_leakage.planted_network import alternating_levels, fill_bins, linear_layer, place_images
 from attacks.linear_leakage.read_out import Moved, Normalisation, read_bins
 from attacks.threat_model import Needs, ServerView
 from federation.config import ModelConfig
@@ -34,7 +34,7 @@ class ScaleMia:
 
     The bins are shared: where the server sees a sum over hospitals, all their images compete for them.
 
-    Deviation: rows of the output layer are constant, from -scale to scale over classes, where the paper plants layers
+    Deviation: rows of the output layer are constant, scale and -scale in turn, where the paper plants layers
     of its own; the learning rate of the autoencoder falls to zero.
 
     Attributes:
@@ -103,7 +103,7 @@ class ScaleMiaCampaign:
         layer, output = linear_layer(network, "hidden"), linear_layer(network, "output")
         fill_bins(layer, self.bins, "cumulative", self.attack.gain)
         with torch.no_grad():
-            levels = self.attack.scale * torch.linspace(-1, 1, self.info.classes)
+            levels = self.attack.scale * alternating_levels(self.info.classes)
             output.weight.copy_(levels[:, None].expand(-1, _CAPACITY))
             output.bias.zero_()
 

@@ -38,7 +38,8 @@ class TrapWeights:
         capacity: rows, k. In front of a convolutional network, or as many hidden units of the agreed "mlp".
         carrier: "mlp" needs no other architecture.
         factor: of positive weights against negative ones; None takes it from auxiliary images.
-        share: of images for which a row shall be active, about one in a batch.
+        share: of images for which a row shall be active, on average. Much more than one in a batch: rows share their
+            taste, most like the same few images, and only a rarer one is active for another image alone.
         spread: standard deviation of the normal distribution whose absolute values are the weights.
         model: network behind the rows, where they stand in front.
         seed: of everything else in the network.
@@ -49,7 +50,7 @@ class TrapWeights:
     capacity: int = 1024
     carrier: CarrierName = "mlp"
     factor: float | None = None
-    share: float = 1 / 64
+    share: float = 1 / 8
     spread: float = 0.1
     model: Literal["cnn", "mlp", "resnet18"] = "cnn"
     seed: int = 0
