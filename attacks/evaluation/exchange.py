@@ -62,8 +62,8 @@ class Stage:
         self._rounds, self._sees = attack.needs.rounds, attack.needs.sees
         if self._sees == "update" and trial.clients > 1:
             raise DataError(f"Expected an attack on the sum of {trial.clients} hospitals, found {attack.name}.")
-        if trial.refresh != "none" and self._rounds == 1:
-            raise DataError(f"Expected refresh='none' in a single round, found {trial.refresh!r}.")
+        if trial.refresh == "augment" and self._rounds == 1:
+            raise DataError("Expected refresh='none' or 'subset' in a single round, where nothing is used again.")
         self._plants = [
             [campaign.craft(client, number) for number in range(self._rounds)] for client in range(trial.clients)
         ]
