@@ -24,6 +24,17 @@ def test_traps_are_found_among_ordinary_rows(count: int, scale: float, is_found:
     assert (finding is not None) is is_found
 
 
+@pytest.mark.parametrize(("count", "is_found"), [(200, True), (60, True), (10, False)])
+def test_traps_whose_halves_were_drawn_apart_are_found(count: int, is_found: bool) -> None:
+    weights = draw(count, INPUTS, seed=23).abs()
+    halves = torch.stack([torch.randperm(INPUTS, generator=torch.Generator().manual_seed(k)) for k in range(count)])
+    rows = torch.where(halves < INPUTS // 2, -weights, 0.8 * weights)
+
+    finding = find_trap_rows(ordinary_layer(weight=with_rows(count, rows)))
+
+    assert (finding is not None) is is_found
+
+
 def test_ordinary_rows_are_no_finding() -> None:
     assert find_trap_rows(ordinary_layer()) is None
 
@@ -33,6 +44,12 @@ def test_rows_that_drifted_together_are_no_finding() -> None:
     drifted = ordinary_layer().weight + 0.05 * draw(UNITS, 1, seed=22)
 
     assert find_trap_rows(ordinary_layer(weight=drifted)) is None
+
+
+def test_rows_that_training_drew_to_one_side_are_no_finding() -> None:
+    spread = draw(UNITS, 1, seed=24).abs() + 0.5
+
+    assert find_trap_rows(ordinary_layer(weight=ordinary_layer().weight - spread)) is None
 
 
 def test_rows_of_zeros_and_few_inputs_say_nothing() -> None:
