@@ -47,9 +47,7 @@ def test_rows_that_drifted_together_are_no_finding() -> None:
 
 
 def test_rows_that_training_drew_to_one_side_are_no_finding() -> None:
-    spread = draw(UNITS, 1, seed=24).abs() + 0.5
-
-    assert find_trap_rows(ordinary_layer(weight=ordinary_layer().weight - spread)) is None
+    assert find_trap_rows(ordinary_layer(weight=-draw(UNITS, INPUTS, seed=24).abs())) is None
 
 
 def test_rows_of_zeros_and_few_inputs_say_nothing() -> None:
