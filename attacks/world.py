@@ -55,7 +55,7 @@ class World:
         )
         return cls(info=dataset.info, real=dataset.train, auxiliary=auxiliary, generated=generated)
 
-    def view(self, plan: TrainingConfig, stream: np.random.Generator) -> ServerView:
+    def view(self, plan: TrainingConfig, stream: np.random.Generator, *, generator: bool = True) -> ServerView:
         """Return all that any server might know, to be narrowed by `threat_model.grant`.
 
         Of the generator it has images that no cache of `draw_synthetic` holds; for those of a perfect one stands a half
@@ -63,19 +63,22 @@ class World:
 
         Args:
             plan: how hospitals train.
-            stream: shuffles the auxiliary images, and is then the attack's.
+            stream: the attack's.
+            generator: whether the server has images of the generator.
         """
-        order = stream.permutation(len(self.auxiliary))
-        half = len(order) // 2
-        auxiliary = self.auxiliary.take(order if self.generated is not None else order[half:])
-        generated = self.auxiliary.take(order[:half]) if self.generated is None else self._for_server()
+        order = np.random.default_rng(0).permutation(len(self.auxiliary))
+        half = len(order) // 2 if generator and self.generated is None else 0
+        auxiliary = self.auxiliary.take(order[half:])
+        generated = None
+        if generator:
+            generated = self.auxiliary.take(order[:half]) if self.generated is None else self._for_server()
         return ServerView(
             info=self.info,
             stream=stream,
             auxiliary=as_floats(auxiliary),
             auxiliary_labels=auxiliary.labels,
             hyperparameters=plan,
-            generated=as_floats(generated),
+            generated=None if generated is None else as_floats(generated),
         )
 
     def draw_victims(self, count: int, stream: np.random.Generator) -> NDArray[np.int64]:

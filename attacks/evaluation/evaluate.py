@@ -183,7 +183,8 @@ def evaluate(
     tau = calibrate_threshold_db(world.some_real(), world.foreign, foreign, stream=numpy_stream(0, "tau-star"))
     tally = Tally(world, identify=identify)
     for seed in trial.seeds:
-        view = grant(world.view(trial.plan, numpy_stream(seed, "server")), attack.needs, model)
+        told = "generator" in attack.needs.knows
+        view = grant(world.view(trial.plan, numpy_stream(seed, "server"), generator=told), attack.needs, model)
         with tempfile.TemporaryDirectory() as folder:
             stage = Stage(attack, attack.begin(view), world, trial, seed=seed, folder=Path(folder))
             for batch in range(trial.batches):

@@ -46,7 +46,8 @@ class Loki:
     holds the same numbers.
 
     Deviation: the scale of a candidate comes from the middle of its bin. The paper's code takes absolute values and
-    stretches each candidate to [0, 1], which loses contrast.
+    stretches each candidate to [0, 1], which loses contrast. It takes s = 500 with weights of 1000 behind the bins;
+    here these are small, and s is great instead.
 
     Attributes:
         clients: hospitals, N. There are N * capacity candidates, those of hospital z from z * capacity.

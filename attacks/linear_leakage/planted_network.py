@@ -71,8 +71,9 @@ def plant_in_front(
     """Return `bins` in front of a fresh network named `model`; the sum over bins is scaled to about one by default."""
     network = build_model(ModelConfig.model_validate({"name": model}), info, seed=seed)
     shape = (info.channels, info.height, info.width)
-    usual = 1 / len(bins) if kind == "sparse" else 1 / (len(bins) * float(np.ptp(bins.thresholds[1:])))
-    return FrontPlanted(bins, kind, network, shape, usual if scale is None else scale)
+    if scale is None:
+        scale = 1 / len(bins) if kind == "sparse" else 1 / (len(bins) * float(np.ptp(bins.thresholds[1:])))
+    return FrontPlanted(bins, kind, network, shape, scale)
 
 
 def plant_in_mlp(bins: Bins, info: DatasetInfo, *, gain: float = 1.0, scale: float = 1e-4) -> nn.Module:

@@ -7,7 +7,7 @@ from attacks.attack import Attack
 from attacks.defences.registry import BASELINES
 from deploy.experiments.cells import Cell
 from deploy.experiments.leakage_grid import CAPACITY, SEEDS, leakage_cell, measure_ceiling, measure_detector
-from deploy.experiments.leakage_sources import DATA, GENERATED, REAL
+from deploy.experiments.leakage_sources import DATA, GENERATED, MATCHED, REAL
 from federation.occupancy import smallest_size
 
 CHEST = "pneumoniamnist"
@@ -55,16 +55,25 @@ def table_cells(root: str) -> list[Cell]:
         leakage_cell(table_name(data, source, label), data, root, names, source=source, masking=mode, size=size)
         for data in DATA
         for label, (mode, size) in PROTECTIONS.items()
-        for source in ((GENERATED, REAL) if mode != "none" else (REAL,))
-        if source == GENERATED or label == "none" or (label in _BOUNDS and size <= _MOST_REAL[data])
+        for source in (SOURCES if mode != "none" else (REAL,))
+        if label == "none" or _is_measured(data, source, label, size)
     ]
 
 
+SOURCES = (GENERATED, MATCHED, REAL)
 _BOUNDS = ("interleaved", "interleaved-auto")
 """What is also measured with a perfect generator, as far as there are real images for it."""
 
+_EQUAL = ("interleaved", "interleaved-auto", "interleaved-cautious")
+
 _MOST_REAL = {"pneumoniamnist": 4196, "organamnist": 30_000, "retinamnist": 568}
 """Real images of the training split that 512 victims leave over."""
+
+
+def _is_measured(data: str, source: str, label: str, size: int) -> bool:
+    if source == REAL:
+        return label in _BOUNDS and size <= _MOST_REAL[data]
+    return source == GENERATED or label in _EQUAL
 
 
 def table_name(data: str, source: str, label: str) -> str:

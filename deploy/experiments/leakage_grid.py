@@ -97,7 +97,8 @@ def measure_ceiling(settings: dict[str, Any], folder: Path) -> Result:
     torch.set_num_threads(1)
     world = load_world(settings["data"], settings["root"], REAL, folder)
     attack = find_attack(SCALE_MIA, folder / "attacks" / settings["data"])
-    view = grant(world.view(TrainingConfig(), numpy_stream(0, "server")), attack.needs, ThreatModel())
+    everything = world.view(TrainingConfig(), numpy_stream(0, "server"), generator=False)
+    view = grant(everything, attack.needs, ThreatModel())
     campaign = attack.begin(view)
     if not isinstance(campaign, ScaleMiaCampaign):
         raise TypeError(f"Expected the campaign of Scale-MIA, found {type(campaign).__name__}.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from aegis_cache.generation.matched import SAMPLE, MomentMatch
 from attacks.world import World
 from deploy.experiments.cache_generators import FULL_MINUTES
 from deploy.experiments.cells import Cell
@@ -13,9 +15,11 @@ from deploy.experiments.masking_sources import make_pool
 from federation.config import DataConfig
 from federation.datasets.image_set import ImageSet
 from federation.datasets.sites import load_own_folder
+from federation.preprocessing import to_bytes, to_unit_interval
+from federation.randomness import numpy_stream
 
 DATA = ("pneumoniamnist", "organamnist", "retinamnist")
-GENERATED, REAL = "generator", "real"
+GENERATED, MATCHED, REAL = "generator", "matched", "real"
 _MINUTES = {"pneumoniamnist": FULL_MINUTES, "organamnist": FULL_MINUTES, "retinamnist": 9.0}
 _PER_CLASS = {"pneumoniamnist": 3600, "organamnist": 700, "retinamnist": 1420}
 
@@ -47,12 +51,25 @@ def load_world(name: str, root: str, source: str, folder: Path) -> World:
     Args:
         name: of the data set.
         root: folder with the MedMNIST files.
-        source: of synthetic images: "generator", or "real" for images of the training split that are not attacked.
+        source: of synthetic images: "generator", "matched" for the same with moments as `aegis cache build
+            --match-moments` brings them, or "real" for images of the training split that are not attacked.
         folder: of the experiment, with the pools.
     """
     dataset = load_own_folder(DataConfig(name=name, root=root), seed=0)
     generated = None
-    if source == GENERATED:
+    if source != REAL:
         with np.load(folder / "pools" / f"adapted-{name}" / "images.npz") as stored:
             generated = ImageSet(images=stored["images"], labels=stored["labels"])
+    if source == MATCHED and generated is not None:
+        generated = _match(generated, dataset.train)
     return World.of(dataset, generated=generated)
+
+
+def _match(generated: ImageSet, real: ImageSet) -> ImageSet:
+    """Return the pool with the moments of the training images, in the proportions that these have of classes."""
+    pixels = to_unit_interval(torch.from_numpy(generated.images.copy()))
+    stream = numpy_stream(0, "matched")
+    wanted = stream.choice(real.labels, SAMPLE)
+    places = [stream.choice(np.flatnonzero(generated.labels == label)) for label in wanted]
+    match = MomentMatch.fit(to_unit_interval(torch.from_numpy(real.images.copy())), pixels[places])
+    return ImageSet(images=to_bytes(match.apply(pixels)).numpy(), labels=generated.labels)
