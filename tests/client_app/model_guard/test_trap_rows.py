@@ -47,7 +47,9 @@ def test_rows_that_drifted_together_are_no_finding() -> None:
 
 
 def test_rows_that_training_drew_to_one_side_are_no_finding() -> None:
-    assert find_trap_rows(ordinary_layer(weight=-draw(UNITS, INPUTS, seed=24).abs())) is None
+    unequal = torch.linspace(0.2, 6, UNITS)[:, None]
+
+    assert find_trap_rows(ordinary_layer(weight=-(draw(UNITS, INPUTS, seed=24).abs() ** unequal))) is None
 
 
 def test_rows_of_zeros_and_few_inputs_say_nothing() -> None:
