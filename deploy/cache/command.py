@@ -56,6 +56,7 @@ def build_command(
     images: options.Images = 2048,
     labels: options.Labels = "as-train",
     brightness: options.Brightness = "as-generated",
+    match_moments: options.MatchMoments = False,
     pairing: options.Pairing = "nearest",
     features: options.Features = "task",
     pass_rate: options.PassRate = 0.95,

@@ -11,6 +11,7 @@ from aegis_cache.store.provenance import Provenance, Source
 from deploy.cache.permitted import PermittedImages
 from deploy.cache.request import BuildRequest
 from federation.errors import ConfigurationError, GenerationError
+from federation.randomness import derive_seed
 
 _UNKNOWN = Provenance(
     source=Source.PRIVATE_ADAPTED, uses=("the weights' origin was not stated, so private images count as used",)
@@ -39,8 +40,28 @@ def make_generator(
     Raises:
         ConfigurationError: weights are not named, the policy does not allow what would have to be done, or phantoms are
             asked for by a hospital with other images.
-        GenerationError: weights are missing or damaged, or a class cannot be made.
+        GenerationError: weights are missing or damaged, a class cannot be made, or there are too few images to match
+            moments.
     """
+    if not request.match_moments:
+        return _make(request, permitted, folder, fresh=fresh, say=say, show=show)
+    from aegis_cache.generation.matched import SAMPLE, MatchedGenerator
+
+    images = permitted.require_for_training()
+    made = _make(request, permitted, folder, fresh=fresh, say=say, show=show)
+    show(0.0, f"matching moments, on {SAMPLE} generated images")
+    return MatchedGenerator(made, images, seed=derive_seed(request.seed, "cache", "moments"))
+
+
+def _make(
+    request: BuildRequest,
+    permitted: PermittedImages,
+    folder: Path,
+    *,
+    fresh: bool,
+    say: Callable[[str], None],
+    show: Callable[[float, str], None],
+) -> Generator:
     provenance = Provenance.public() if request.weights_are_public else _UNKNOWN
     if request.generator == "folder":
         return _open_folder(request, permitted, provenance)

@@ -38,6 +38,9 @@ Modality = Annotated[str, typer.Option(help="What kind of images these are, for 
 Images = Annotated[int, typer.Option(help="M, how many synthetic images.")]
 Labels = Annotated[str, typer.Option(help="as-train or balanced.")]
 Brightness = Annotated[str, typer.Option(help="as-generated, or aim: at the private distribution.")]
+MatchMoments = Annotated[
+    bool, typer.Option("--match-moments", help="Give images mean and covariance of the permitted ones; is training.")
+]
 Pairing = Annotated[str, typer.Option("--filter", help="none, nearest or optimal.")]
 Features = Annotated[str, typer.Option(help="pixels, task, a model.safetensors, or weights of EfficientNet-Lite0.")]
 PassRate = Annotated[float, typer.Option(help="Share of held-out real images that would pass.")]

@@ -130,6 +130,7 @@ class BuildRequest(_Request):
         images: M, how many the cache is to hold.
         labels: their proportions.
         brightness: whether brightness is aimed at the private distribution.
+        match_moments: whether mean and covariance of generated images are brought to those of the permitted ones.
         pairing: how candidates are compared with private images; "none" accepts all.
         features: what they are compared in: "pixels", "task" (a small network trained on the permitted images), a run's
             `model.safetensors`, or the weights of EfficientNet-Lite0.
@@ -157,6 +158,7 @@ class BuildRequest(_Request):
     images: int = Field(2048, ge=1)
     labels: Literal["as-train", "balanced"] = "as-train"
     brightness: Literal["as-generated", "aim"] = "as-generated"
+    match_moments: bool = False
     pairing: Literal["none", "nearest", "optimal"] = "nearest"
     features: str = "task"
     pass_rate: float = Field(0.95, gt=0, le=1)
@@ -185,6 +187,21 @@ class BuildRequest(_Request):
         if epsilon and given.get("weights") is not None and not given.get("adapt"):
             raise ValueError("Expected a training: with --weights also --adapt, or no --weights.")
         return epsilon
+
+    @field_validator("match_moments")
+    @classmethod
+    def _promise_nothing_else(cls, match: bool, info: ValidationInfo) -> bool:
+        given = info.data
+        if match and (given.get("dp_epsilon") or given.get("weights_are_public")):
+            raise ValueError(
+                "Expected neither --dp-epsilon nor --weights-are-public: every image would carry mean and covariance "
+                "of private ones, so the cache would be 'private-adapted' and refused under privacy.mechanism='dp-sgd'."
+            )
+        if match and given.get("generator") == "phantom":
+            raise ValueError("Expected another --generator than phantom, whose images have the data set's moments.")
+        if match and given.get("labels") == "balanced":
+            raise ValueError("Expected --labels as-train: moments are those of all images, in their proportions.")
+        return match
 
     @field_validator("steps")
     @classmethod

@@ -74,7 +74,7 @@ def measure_leakage(settings: dict[str, Any], folder: Path) -> Result:
     """
     torch.set_num_threads(1)
     world = load_world(settings["data"], settings["root"], settings["source"], folder)
-    trial = _trial(settings)
+    trial = make_trial(settings)
     found = {}
     for name in settings["attacks"]:
         attack = find_attack(name, folder / "attacks" / settings["data"])
@@ -133,7 +133,8 @@ def measure_detector(settings: dict[str, Any], folder: Path) -> Result:
     return {"area": areas}
 
 
-def _trial(settings: dict[str, Any]) -> Trial:
+def make_trial(settings: dict[str, Any]) -> Trial:
+    """Return the trial that the settings of a cell describe."""
     plan = TrainingConfig(
         optimizer=settings["optimizer"],
         learning_rate=settings["learning-rate"],

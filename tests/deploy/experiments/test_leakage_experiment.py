@@ -1,0 +1,168 @@
+"""The leakage experiment: its claims follow from its cells, and its page says what was measured and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.experiments.leakage_cells import PAPER, SIZES, table_name
+from deploy.experiments.leakage_csv import leakage_csv
+from deploy.experiments.leakage_experiment import PLAIN, leakage_cells, leakage_claims, write_leakage_results
+from deploy.experiments.leakage_grid import leakage_cell, make_trial
+from deploy.experiments.leakage_page import widest_excess
+from deploy.experiments.leakage_sources import DATA, MATCHED
+from deploy.experiments.parts import LEAKAGE_PARTS
+
+CLAIMS = {
+    "none_verbatim_pct",
+    *(f"lambda_rr30_pct_{size}" for size in SIZES),
+    "sequential_rr30_pct",
+    "best_aegis_excess_rr_points",
+    "loki100_verbatim_pct",
+    "scale_mia_rr18_pct",
+    "dpsgd_eps8_rr30_pct",
+    "guard_detection_pct",
+    "guard_false_alarms",
+    "attack_eval_min",
+    "occupancy_selftest",
+}
+MADE = {"date": "2026-01-01", "machine": "a machine", "revision": "abc"}
+
+
+def made_up_rate(share: float, guessed: float) -> dict[str, Any]:
+    recovered = {"hits": round(100 * share), "count": 100, "share": share, "low": share - 0.01, "high": share + 0.01}
+    return {"recovered": recovered, "excess": {"best-foreign": share - guessed, "scaled-mean": share, "mean": share}}
+
+
+def made_up_report(share: float, guessed: float = 0.0) -> dict[str, Any]:
+    return {
+        "rates": [made_up_rate(share, guessed) for _ in range(5)],
+        "psnr-db": 30.0,
+        "ssim": 0.5,
+        "identified": None,
+        "precision": {"non-empty": {"count": 10, "hits": 1}},
+        "histogram": [1] * 50,
+        "histogram-width-db": 2.0,
+    }
+
+
+def made_up(share: float, *, guessed: float = 0.0, passed: bool = True) -> dict[str, Any]:
+    return {
+        "oracle": made_up_report(share, guessed),
+        "hungarian": None,
+        "nulls": {name: made_up_report(0.5) for name in ("best-foreign", "scaled-mean")},
+        "verbatim": round(1536 * share),
+        "by-seed": [[share] * 5, [share] * 5, [share] * 5],
+        "alone": round(1536 * share),
+        "images": 1536,
+        "occupancy": {"low": 1, "high": 2, "expected": share, "passed": passed},
+        "tau-star-db": 26.0,
+        "processor-s": 12.0,
+    }
+
+
+def everything() -> dict[str, dict[str, Any]]:
+    results: dict[str, dict[str, Any]] = {"known-none": {PLAIN: made_up(0.94)}}
+    for size, share in zip(SIZES, (0.56, 0.35, 0.22, 0.14), strict=True):
+        results[f"known-lambda-{size}"] = {PLAIN: made_up(share)}
+    results[f"known-sequential-{PAPER}"] = {PLAIN: made_up(0.93)}
+    for number, data in enumerate(DATA):
+        cell = {"one": made_up(0.03, guessed=0.01), "two": made_up(0.04 + number / 100, guessed=0.02)}
+        results[table_name(data, MATCHED, "interleaved-cautious")] = cell
+    results["loki-100-none"] = {"loki-100": made_up(0.85)}
+    results["scale-mia-none"] = {"scale-mia": made_up(0.95)}
+    results["defence-dp-sgd"] = {"one": made_up(0.0), "two": made_up(0.0)}
+    results["guard-a"] = {"inspected": 600, "alarms": []}
+    found = {"made": 200, "found": 199, "missed": ["x"], "by-check": {}}
+    results["guard-a-crafted"] = {"crafted": found, "strong-noise": {**found, "made": 10, "found": 5}}
+    return results
+
+
+def values(results: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+    return {item.id: item.value for item in leakage_claims(results)}
+
+
+def test_every_claim_is_there_and_has_no_value_while_nothing_was_measured() -> None:
+    found = values({})
+
+    assert set(found) == CLAIMS
+    assert set(found.values()) == {None}
+
+
+def test_claims_are_met_by_the_numbers_that_meet_them() -> None:
+    claims = {item.id: item for item in leakage_claims(everything())}
+
+    assert {name for name, item in claims.items() if not item.met} == set()
+    assert claims["best_aegis_excess_rr_points"].value == pytest.approx(4.0)
+    assert claims["guard_detection_pct"].value == pytest.approx(99.5)
+    assert claims["attack_eval_min"].value == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "item", "claim"),
+    [
+        ("known-none", {PLAIN: made_up(0.80)}, "none_verbatim_pct"),
+        ("known-lambda-512", {PLAIN: made_up(0.62)}, "lambda_rr30_pct_512"),
+        ("known-lambda-512", {PLAIN: made_up(0.56, passed=False)}, "occupancy_selftest"),
+        (table_name(DATA[1], MATCHED, "interleaved-cautious"), {"x": made_up(0.30)}, "best_aegis_excess_rr_points"),
+        ("defence-dp-sgd", {"one": made_up(0.0), "two": made_up(0.01)}, "dpsgd_eps8_rr30_pct"),
+        ("guard-a", {"inspected": 600, "alarms": [{}]}, "guard_false_alarms"),
+        ("guard-a", {"inspected": 499, "alarms": []}, "guard_false_alarms"),
+    ],
+)
+def test_claim_is_open_when_its_cell_says_otherwise(cell: str, item: dict[str, Any], claim: str) -> None:
+    claims = {found.id: found for found in leakage_claims({**everything(), cell: item})}
+
+    assert [name for name, found in claims.items() if not found.met] == [claim]
+
+
+def test_widest_excess_is_over_all_attacks_and_thresholds() -> None:
+    cell = {"weak": made_up(0.02), "strong": made_up(0.05, guessed=0.02)}
+    cell["weak"]["oracle"]["rates"][3] = made_up_rate(0.5, 0.1)
+
+    widest = widest_excess(cell)
+
+    assert (widest.attack, widest.threshold) == ("weak", "40 dB")
+    assert widest.points == pytest.approx(40.0)
+
+
+def test_page_json_and_table_are_written_without_what_was_not_measured(tmp_path: Path) -> None:
+    results = everything()
+
+    write_leakage_results(results, dict.fromkeys(results, MADE), tmp_path)
+
+    page = (tmp_path / "06-leakage.md").read_text(encoding="utf-8")
+    assert "18 dB, the paper's measure, misleads" in page
+    assert "differential privacy" in page
+    assert "## Through the sum" in page
+    assert "## What local training leaves" not in page
+    content = json.loads((tmp_path / "06-leakage.json").read_text(encoding="utf-8"))
+    assert {item["id"] for item in content["claims"]} == CLAIMS
+    assert all(item["date"] for item in content["claims"])
+    assert "histogram" not in content["cells"]["known-none"][PLAIN]["oracle"]
+
+
+def test_table_has_a_row_per_cell_and_attack() -> None:
+    rows = list(csv.DictReader(io.StringIO(leakage_csv(everything()).decode())))
+
+    assert len(rows) == 2 * len(DATA) + 2 + 2 + len(SIZES) + 2
+    assert rows[0].keys() >= {"cell", "attack", "rr30", "rr30-low", "rr30-over-best-foreign", "verbatim"}
+
+
+def test_cells_have_names_of_their_own_and_settings_that_are_a_trial() -> None:
+    cells = leakage_cells(LEAKAGE_PARTS, data_root="nowhere")
+
+    assert len({cell.name for cell in cells}) == len(cells)
+    trials = [make_trial(cell.settings) for cell in cells if "masking" in cell.settings]
+    assert len(trials) > 50
+    assert all(len(trial.seeds) >= 3 for trial in trials)
+
+
+def test_unknown_setting_of_a_cell_is_an_error() -> None:
+    with pytest.raises(ValueError, match="colour"):
+        leakage_cell("x", "pneumoniamnist", "nowhere", [], colour="red")
