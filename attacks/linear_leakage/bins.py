@@ -102,11 +102,19 @@ def _direction(view: ServerView, flat: NDArray[np.float64], name: DirectionName)
         wave = np.cos(math.pi / size * (np.arange(size) + 0.5) * order)
         return _unit(wave)
     generated = view.require_generated()
-    foreign = generated.reshape(len(generated), -1).astype(np.float64)
-    within = np.cov(flat, rowvar=False) + np.cov(foreign, rowvar=False)
-    within += _RIDGE * np.trace(within) / size * np.eye(size)
-    found = np.linalg.solve(within, flat.mean(axis=0) - foreign.mean(axis=0))
-    return _unit(found)
+    return find_fisher_direction(flat, generated.reshape(len(generated), -1).astype(np.float64))
+
+
+def find_fisher_direction(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the unit vector along which two sets differ most against their spread (Fisher, 1936), with a ridge.
+
+    Args:
+        first: rows, shape (N, D), at least two.
+        second: rows, shape (M, D), at least two; they lie lower along the direction.
+    """
+    within = np.cov(first, rowvar=False) + np.cov(second, rowvar=False)
+    within += _RIDGE * np.trace(within) / first.shape[1] * np.eye(first.shape[1])
+    return _unit(np.linalg.solve(within, first.mean(axis=0) - second.mean(axis=0)))
 
 
 def _unit(direction: NDArray[np.float64]) -> NDArray[np.float64]:

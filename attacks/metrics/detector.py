@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
+from attacks.linear_leakage.bins import find_fisher_direction
 from federation.config import ModelConfig
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import DataError
@@ -57,6 +58,21 @@ def measure_detectability(
             torch.nn.functional.cross_entropy(network(images[chosen]), labels[chosen]).backward()
             optimizer.step()
     return area_under_curve(*(_score(network, part) for part in asked))
+
+
+def measure_linear_detectability(
+    known: tuple[NDArray[np.float32], NDArray[np.float32]], asked: tuple[NDArray[np.float32], NDArray[np.float32]]
+) -> float:
+    """Return the area under the ROC curve of the direction that tells `known` apart best; see `measure_detectability`.
+
+    Args:
+        known: real and synthetic images that the server has, at least two of each.
+        asked: real and synthetic images that it never saw.
+    """
+    real, synthetic = (part.reshape(len(part), -1).astype(np.float64) for part in known)
+    direction = find_fisher_direction(synthetic, real)
+    scores = [part.reshape(len(part), -1).astype(np.float64) @ direction for part in asked]
+    return area_under_curve(scores[0], scores[1])
 
 
 def area_under_curve(negatives: NDArray[np.float64], positives: NDArray[np.float64]) -> float:

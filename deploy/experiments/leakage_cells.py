@@ -49,7 +49,13 @@ def table_cells(root: str) -> list[Cell]:
     names = [_name(attack) for attack in registry.SINGLE_ROUND]
     asked = {"root": root, "seeds": list(SEEDS)}
     detectors = [
-        Cell(name=f"detector-{data}", compute=measure_detector, settings={"data": data, **asked}) for data in DATA
+        Cell(
+            name=f"detector-{data}-{source}",
+            compute=measure_detector,
+            settings={"data": data, "source": source, **asked},
+        )
+        for data in DATA
+        for source in (GENERATED, MATCHED)
     ]
     return detectors + [
         leakage_cell(table_name(data, source, label), data, root, names, source=source, masking=mode, size=size)

@@ -12,14 +12,14 @@ from attacks.defences.registry import BASELINES
 from attacks.evaluation.evaluate import evaluate
 from attacks.evaluation.trial import Trial
 from attacks.linear_leakage.scale_mia import ScaleMiaCampaign
-from attacks.metrics.detector import measure_detectability
+from attacks.metrics.detector import measure_detectability, measure_linear_detectability
 from attacks.metrics.quality import measure_psnr
 from attacks.registry import SCALE_MIA, find_attack
 from attacks.threat_model import ThreatModel, grant
 from attacks.victim import Protection
 from attacks.world import as_floats
 from deploy.experiments.cells import Cell, Result
-from deploy.experiments.leakage_sources import GENERATED, REAL, load_world
+from deploy.experiments.leakage_sources import REAL, load_world
 from federation.accounting.gaussian import analytic_noise_multiplier
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.randomness import numpy_stream
@@ -117,20 +117,22 @@ def measure_detector(settings: dict[str, Any], folder: Path) -> Result:
     """Return how well a server that has images of the generator tells a cache from real images, seed by seed.
 
     Args:
-        settings: `data`, `root`, `seeds`.
+        settings: `data`, `root`, `source`, `seeds`.
         folder: of the experiment, with the pools.
     """
     torch.set_num_threads(1)
-    world = load_world(settings["data"], settings["root"], GENERATED, folder)
-    areas = []
+    world = load_world(settings["data"], settings["root"], settings["source"], folder)
+    areas, linear = [], []
     for seed in settings["seeds"]:
         stream = numpy_stream(seed, "detector")
         view = world.view(TrainingConfig(), stream)
         victims = world.draw_victims(512, stream)
         cache = as_floats(world.draw_synthetic(512, victims, stream))
         asked = as_floats(world.real.take(victims)), cache
-        areas.append(measure_detectability((view.require_auxiliary(), view.require_generated()), asked, seed=seed))
-    return {"area": areas}
+        known = view.require_auxiliary(), view.require_generated()
+        areas.append(measure_detectability(known, asked, seed=seed))
+        linear.append(measure_linear_detectability(known, asked))
+    return {"area": areas, "linear": linear}
 
 
 def make_trial(settings: dict[str, Any]) -> Trial:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attacks.metrics.detector import area_under_curve, measure_detectability
+from attacks.metrics.detector import area_under_curve, measure_detectability, measure_linear_detectability
 from federation.errors import DataError
 
 
@@ -29,6 +29,16 @@ def test_brighter_images_are_told_from_real_ones() -> None:
 
     assert measure_detectability(known, brighter, seed=0) > 0.95
     assert 0.35 < measure_detectability(known, asked, seed=0) < 0.65
+
+
+def test_direction_tells_a_little_light_in_one_corner_and_nothing_where_nothing_differs() -> None:
+    known, asked = (make_images(200, 0), make_images(200, 1)), (make_images(60, 2), make_images(60, 3))
+    lit = [images.copy() for images in (known[1], asked[1])]
+    for images in lit:
+        images[:, :, 0, 0] += 0.6
+
+    assert measure_linear_detectability((known[0], lit[0]), (asked[0], lit[1])) > 0.95
+    assert 0.3 < measure_linear_detectability(known, asked) < 0.7
 
 
 def test_missing_images_are_an_error() -> None:
