@@ -38,6 +38,15 @@ ADAM_LINEAR = tuple(
     RobbingTheFed(carrier="mlp", ability="adam-linear", movement=movement) for movement in (1e-8, 1e-7, 1e-6)
 )
 EVASIVE = tuple(RobbingTheFed(carrier="mlp", direction="random", noise=noise) for noise in (1e-4, 1e-3, 1e-2, 0.1, 0.3))
+CROWDED = tuple(RobbingTheFed(carrier="mlp", crowd=64 + size) for size in (2048, 3004, 6071))
+"""For servers that know how many images there are in all, which they mostly set themselves."""
+
+CLIPPED = (
+    RobbingTheFed(ability="calibrated", movement=1e-5),
+    *(RobbingTheFed(carrier="mlp", ability="calibrated", movement=movement) for movement in (1e-5, 1e-4, 1e-3)),
+)
+"""With gradients as large as the clip norm allows, so that noise weighs least against them."""
+
 LOKI = {
     clients: Loki(clients=clients, capacity=capacity, name=f"loki-{clients}")
     for clients, capacity in {10: 1024, 100: 512}.items()
@@ -59,6 +68,8 @@ def list_attacks(folder: Path = DEFAULT_FOLDER) -> tuple[Attack, ...]:
         *ADAM_INVERSE,
         *ADAM_LINEAR,
         *EVASIVE,
+        *CROWDED,
+        *CLIPPED,
         *LOKI.values(),
         ScaleMia(folder=folder / "autoencoder", name=SCALE_MIA),
         TrapWeights(),

@@ -4,8 +4,10 @@ A server that plants a linear layer of k units whose thresholds divide the image
 image verbatim when no other image of the update lies in its bin (Fowl et al., Robbing the Fed, arXiv 2110.13057,
 section 4.2). Of n real and M synthetic images that are alike, a real one is alone with probability (1 - 1/k)^(n+M-1).
 
-Not guaranteed: that a server is bound to k, or to one update. More bins, several updates from the same images, or
-synthetic images that differ from real ones leave more; nothing here is a bound.
+Not guaranteed: that a server is bound to k, to one update, or to equally likely bins. More bins, several updates from
+the same images, or synthetic images that differ from real ones leave more; where there are more images than bins, so do
+k - 2 bins as narrow as one image in n + M and two wide ones beside them (`crowded_verbatim_share`). Nothing here is a
+bound.
 """
 
 from __future__ import annotations
@@ -26,6 +28,27 @@ def expected_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
     """
     _require(real, synthetic, capacity)
     return math.exp((real + synthetic - 1) * math.log1p(-1 / capacity))
+
+
+def crowded_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
+    """Return the expected share of real images alone in their bin where a server gives up the images in wide bins.
+
+    With N = n + M images, k - 2 bins of mass 1/N hold an image alone with probability (1 - 1/N)^(N-1), near 1/e, each:
+    (k - 2) / N * (1 - 1/N)^(N-1) in all. Equal bins are better for the server until N is about twice k.
+
+    Args:
+        real: n, at least 1.
+        synthetic: M, at least 0.
+        capacity: k, at least 2 and at most N.
+
+    Raises:
+        ValueError: a number is out of bounds.
+    """
+    _require(real, synthetic, capacity)
+    images = real + synthetic
+    if capacity > images:
+        raise ValueError(f"Expected capacity={capacity} <= {images} images.")
+    return (capacity - 2) / images * math.exp((images - 1) * math.log1p(-1 / images))
 
 
 def smallest_size(real: int, capacity: int, target: float) -> int:

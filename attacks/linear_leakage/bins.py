@@ -51,7 +51,12 @@ class Bins:
 
 
 def make_bins(
-    view: ServerView, capacity: int, *, direction: DirectionName = "mean", rule: ThresholdRule = "gaussian"
+    view: ServerView,
+    capacity: int,
+    *,
+    direction: DirectionName = "mean",
+    rule: ThresholdRule = "gaussian",
+    crowd: int = 0,
 ) -> Bins:
     """Return bins that images like the server's fill evenly.
 
@@ -63,6 +68,9 @@ def make_bins(
             sense of Fisher's linear discriminant.
         rule: equal masses of a normal distribution fitted to the auxiliary measurements, of the measurements
             themselves, or of a kernel density estimate.
+        crowd: images that a server expects in all, more than k: then all bins but two have the mass of one image,
+            around the median, and the outermost two take in the rest (`federation.occupancy.crowded_verbatim_share`).
+            0: equal masses.
 
     Raises:
         DataError: images that are needed are not there, or there are fewer than two bins.
@@ -75,7 +83,10 @@ def make_bins(
     measured = flat @ chosen
     spread = float(measured.std()) or 1.0
     low, high = _reach(chosen) if direction == "mean" else _estimate_reach(measured, spread)
-    inner = _quantiles(measured, np.arange(1, capacity) / capacity, rule, view.stream)
+    levels = np.arange(1, capacity) / capacity
+    if crowd > capacity:
+        levels = 0.5 + (np.arange(1, capacity) - capacity / 2) / crowd
+    inner = _quantiles(measured, levels, rule, view.stream)
     thresholds = np.maximum.accumulate(np.concatenate([[low - 0.01 * spread], inner]))
     return Bins(direction=chosen, thresholds=_apart(thresholds, spread), top=max(high, float(thresholds[-1]) + spread))
 

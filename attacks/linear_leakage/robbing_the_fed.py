@@ -57,6 +57,7 @@ class RobbingTheFed:
             bins by as much whatever their gradients are.
         movement: see there, in units of the measurement.
         noise: length of a random vector that is added to each row, over the row's own, to evade a look at the rows.
+        crowd: images that the server expects in all, for bins that give most of them up; see `bins.make_bins`.
         rounds: in which the same hospital answers.
         together: what several rounds are for: "fresh" bins in each, or the "difference" of two with the same bins, in
             which whatever takes part in both cancels.
@@ -70,6 +71,7 @@ class RobbingTheFed:
     ability: Ability = "plain"
     movement: float = 1e-7
     noise: float = 0.0
+    crowd: int = 0
     rounds: int = 1
     together: Rounds = "fresh"
 
@@ -92,6 +94,7 @@ class RobbingTheFed:
         marks += [self.rule] if self.rule != "gaussian" else []
         marks += [f"{self.ability}-{self.movement:g}"] if self.ability != "plain" else []
         marks += [f"noise-{self.noise:g}"] if self.noise else []
+        marks += [f"crowd-{self.crowd}"] if self.crowd else []
         marks += [f"{self.together}-{self.rounds}"] if self.rounds > 1 else []
         return "-".join(marks)
 
@@ -167,7 +170,7 @@ class BinCampaign:
 
     def _plant(self) -> tuple[Bins, nn.Module]:
         attack, view = self._attack, self._view
-        bins = make_bins(view, attack.capacity, direction=attack.direction, rule=attack.rule)
+        bins = make_bins(view, attack.capacity, direction=attack.direction, rule=attack.rule, crowd=attack.crowd)
         if attack.carrier == "mlp":
             network = plant_in_mlp(bins, view.info)
         else:

@@ -15,6 +15,7 @@ SIZES = (512, 1024, 1536, 2048)
 PAPER = 2048
 REAL_IMAGES = 64
 TARGET = 0.05
+CROWDED = ("interleaved", "interleaved-auto", "interleaved-cautious")
 AUTO = smallest_size(REAL_IMAGES, CAPACITY, TARGET)
 CAUTIOUS = smallest_size(REAL_IMAGES, 2 * CAPACITY, TARGET)
 """`masking.size = "auto"` where a server of k=1024 bins is expected, and where twice as many are."""
@@ -32,6 +33,7 @@ PROTECTIONS = {
 OPTIMIZERS = (("sgd", 1), ("sgd", 3), ("adam", 1), ("adam", 3))
 EPSILON = 8.0
 SUMS = (10, 100)
+MECHANISMS = ("none", "dp-sgd", "update-gaussian")
 STOPS = ("none", "subset", "augment")
 
 
@@ -57,7 +59,20 @@ def table_cells(root: str) -> list[Cell]:
         for data in DATA
         for source in (GENERATED, MATCHED)
     ]
-    return detectors + [
+    crowded = [
+        leakage_cell(
+            crowded_name(data, label),
+            data,
+            root,
+            [_name(attack)],
+            source=MATCHED,
+            masking=PROTECTIONS[label][0],
+            size=PROTECTIONS[label][1],
+        )
+        for data in DATA
+        for label, attack in zip(CROWDED, registry.CROWDED, strict=True)
+    ]
+    return [*detectors, *crowded] + [
         leakage_cell(table_name(data, source, label), data, root, names, source=source, masking=mode, size=size)
         for data in DATA
         for label, (mode, size) in PROTECTIONS.items()
@@ -70,16 +85,19 @@ SOURCES = (GENERATED, MATCHED, REAL)
 _BOUNDS = ("interleaved", "interleaved-auto")
 """What is also measured with a perfect generator, as far as there are real images for it."""
 
-_EQUAL = ("interleaved", "interleaved-auto", "interleaved-cautious")
-
 _MOST_REAL = {"pneumoniamnist": 4196, "organamnist": 30_000, "retinamnist": 568}
 """Real images of the training split that 512 victims leave over."""
+
+
+def crowded_name(data: str, label: str) -> str:
+    """Return the name of the cell on bins for a crowd, which belongs beside that of `table_name` with `MATCHED`."""
+    return f"crowded-{data}-{label}"
 
 
 def _is_measured(data: str, source: str, label: str, size: int) -> bool:
     if source == REAL:
         return label in _BOUNDS and size <= _MOST_REAL[data]
-    return source == GENERATED or label in _EQUAL
+    return source == GENERATED or label in CROWDED
 
 
 def table_name(data: str, source: str, label: str) -> str:
@@ -140,9 +158,10 @@ def defence_cells(root: str) -> list[Cell]:
         leakage_cell(f"defence-{name}", CHEST, root, both, baselines=[name]) for name in BASELINES if name != "none"
     ]
     sgd = {"mode": "delta", "optimizer": "sgd", "epsilon": EPSILON}
+    loud = [_name(attack) for attack in registry.CLIPPED]
     return cells + [
-        leakage_cell(f"defence-{mechanism}", CHEST, root, both, mechanism=mechanism, **sgd)
-        for mechanism in ("dp-sgd", "update-gaussian")
+        leakage_cell(f"mechanism-{mechanism}", CHEST, root, loud, mechanism=mechanism, **sgd)
+        for mechanism in MECHANISMS
     ]
 
 

@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from attacks.guard_samples import Convolutions, Crafting, Disguise, Measurement, craft_model
+from attacks.registry import SCALE_MIA, list_attacks
+from attacks.threat_model import ThreatModel, grant
+from attacks.world import World
 from client_app.model_guard.inspection import inspect_model
 from client_app.noise.simulated import SimulatedNoise
 from client_app.perturbation import perturb_update
@@ -134,7 +137,21 @@ def count_detections(settings: dict[str, Any], folder: Path) -> Result:
         for (name, crafting), seed in zip(_craftings(model), itertools.count(settings["seed"])):
             group = "strong-noise" if name.rpartition("/")[2] in _STRONG_NOISE else "crafted"
             found[group][f"{model}/{name}"] = _inspect_crafted(model, data, images, crafting, seed)
+    found["crafted"] |= _inspect_attacks(data)
     return {group: _summarize(results) for group, results in found.items()}
+
+
+def _inspect_attacks(data: Dataset) -> dict[str, list[str]]:
+    """Return the checks that find each attack of the harness that changes parameters only."""
+    world, found = World.of(data), {}
+    for attack in list_attacks():
+        if "architecture" in attack.needs.controls or not attack.needs.controls or attack.name == SCALE_MIA:
+            continue  # Scale-MIA takes minutes of training; its rows are those of the crafted CNNs.
+        everything = world.view(TrainingConfig(), numpy_stream(0, "guard", attack.name))
+        view = grant(everything, attack.needs, ThreatModel(rounds=attack.needs.rounds))
+        network = attack.begin(view).craft(0, 0).network
+        found[f"attack/{attack.name}"] = sorted({finding.check for finding in inspect_model(network, data.info)})
+    return found
 
 
 def _summarize(found: dict[str, list[str]]) -> Result:

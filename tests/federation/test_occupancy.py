@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from federation.occupancy import expected_verbatim_share, smallest_size
+from federation.occupancy import crowded_verbatim_share, expected_verbatim_share, smallest_size
 
 thorough = settings(max_examples=60, deadline=None)
 
@@ -52,6 +52,25 @@ def test_share_agrees_with_throwing_images_into_bins(real: int, synthetic: int, 
 
     error = alone.std() / len(throws) ** 0.5
     assert abs(expected_verbatim_share(real, synthetic, capacity) - alone.mean()) < 6 * error
+
+
+@pytest.mark.parametrize(("real", "synthetic", "capacity"), [(5, 95, 20), (20, 180, 64)])
+def test_share_of_crowded_bins_agrees_with_throwing_images_into_them(real: int, synthetic: int, capacity: int) -> None:
+    images = real + synthetic
+    masses = np.array([1 / images] * (capacity - 2) + [(1 - (capacity - 2) / images) / 2] * 2)
+    throws = np.random.default_rng(0).choice(capacity, size=(4000, images), p=masses)
+    counts = np.stack([np.bincount(throw, minlength=capacity) for throw in throws])
+
+    alone = (np.take_along_axis(counts, throws[:, :real], axis=1) == 1).mean(axis=1)
+
+    error = alone.std() / len(throws) ** 0.5
+    assert abs(crowded_verbatim_share(real, synthetic, capacity) - alone.mean()) < 6 * error + 1e-3
+
+
+def test_crowded_bins_read_more_than_equal_ones_once_there_are_far_more_images_than_bins() -> None:
+    assert crowded_verbatim_share(64, 6071, 1024) > 0.06 > 0.01 > expected_verbatim_share(64, 6071, 1024)
+    with pytest.raises(ValueError, match="capacity=1024"):
+        crowded_verbatim_share(64, 512, 1024)
 
 
 def test_single_image_always_lies_alone() -> None:

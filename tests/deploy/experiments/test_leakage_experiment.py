@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploy.experiments.leakage_cells import PAPER, SIZES, table_name
+from deploy.experiments.leakage_cells import PAPER, SIZES, crowded_name, table_name
 from deploy.experiments.leakage_csv import leakage_csv
 from deploy.experiments.leakage_experiment import PLAIN, leakage_cells, leakage_claims, write_leakage_results
 from deploy.experiments.leakage_grid import leakage_cell, make_trial
@@ -74,12 +74,15 @@ def everything() -> dict[str, dict[str, Any]]:
     for number, data in enumerate(DATA):
         cell = {"one": made_up(0.03, guessed=0.01), "two": made_up(0.04 + number / 100, guessed=0.02)}
         results[table_name(data, MATCHED, "interleaved-cautious")] = cell
+        results[crowded_name(data, "interleaved-cautious")] = {"crowd": made_up(0.03)}
     results["loki-100-none"] = {"loki-100": made_up(0.85)}
     results["scale-mia-none"] = {"scale-mia": made_up(0.95)}
-    results["defence-dp-sgd"] = {"one": made_up(0.0), "two": made_up(0.0)}
+    results["mechanism-dp-sgd"] = {"one": made_up(0.0), "two": made_up(0.0)}
+    results["mechanism-none"] = {"one": made_up(0.9)}
+    results["defence-gc-80"] = {"one": made_up(0.9)}
     results["guard-a"] = {"inspected": 600, "alarms": []}
     found = {"made": 200, "found": 199, "missed": ["x"], "by-check": {}}
-    results["guard-a-crafted"] = {"crafted": found, "strong-noise": {**found, "made": 10, "found": 5}}
+    results["guard-a-crafted"] = {"crafted": found, "strong-noise": {"made": 4, "found": 3, "missed": ["x/noise-1"]}}
     return results
 
 
@@ -99,7 +102,7 @@ def test_claims_are_met_by_the_numbers_that_meet_them() -> None:
 
     assert {name for name, item in claims.items() if not item.met} == set()
     assert claims["best_aegis_excess_rr_points"].value == pytest.approx(4.0)
-    assert claims["guard_detection_pct"].value == pytest.approx(99.5)
+    assert claims["guard_detection_pct"].value == pytest.approx(100 * 201 / 202)
     assert claims["attack_eval_min"].value == pytest.approx(0.2)
 
 
@@ -109,8 +112,9 @@ def test_claims_are_met_by_the_numbers_that_meet_them() -> None:
         ("known-none", {PLAIN: made_up(0.80)}, "none_verbatim_pct"),
         ("known-lambda-512", {PLAIN: made_up(0.62)}, "lambda_rr30_pct_512"),
         ("known-lambda-512", {PLAIN: made_up(0.56, passed=False)}, "occupancy_selftest"),
+        (crowded_name(DATA[0], "interleaved-cautious"), {"x": made_up(0.06)}, "best_aegis_excess_rr_points"),
         (table_name(DATA[1], MATCHED, "interleaved-cautious"), {"x": made_up(0.30)}, "best_aegis_excess_rr_points"),
-        ("defence-dp-sgd", {"one": made_up(0.0), "two": made_up(0.01)}, "dpsgd_eps8_rr30_pct"),
+        ("mechanism-dp-sgd", {"one": made_up(0.0), "two": made_up(0.01)}, "dpsgd_eps8_rr30_pct"),
         ("guard-a", {"inspected": 600, "alarms": [{}]}, "guard_false_alarms"),
         ("guard-a", {"inspected": 499, "alarms": []}, "guard_false_alarms"),
     ],
@@ -150,7 +154,7 @@ def test_page_json_and_table_are_written_without_what_was_not_measured(tmp_path:
 def test_table_has_a_row_per_cell_and_attack() -> None:
     rows = list(csv.DictReader(io.StringIO(leakage_csv(everything()).decode())))
 
-    assert len(rows) == 2 * len(DATA) + 2 + 2 + len(SIZES) + 2
+    assert len(rows) == 3 * len(DATA) + 4 + 2 + len(SIZES) + 2
     assert rows[0].keys() >= {"cell", "attack", "rr30", "rr30-low", "rr30-over-best-foreign", "verbatim"}
 
 
