@@ -8,16 +8,18 @@ Read next: `federation.recorded_updates`.
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from client_app.site import Site
 from client_app.site_log import log_task
 from client_app.trained_update import Received
 from federation.config import Configuration
 from federation.datasets.image_set import DatasetInfo
-from federation.errors import AegisError
+from federation.errors import AegisError, DataError
 from federation.recorded_updates.folder import UpdateFolder
 from federation.recorded_updates.metadata import Origin, RecordedData, read_metadata
 from federation.recorded_updates.names import (
@@ -34,6 +36,10 @@ from federation.records.tasks import TrainingTask
 
 # Whatever a copy may fail of: by then the budget is spent, and a failure that got out would cost the answer.
 _FAILURES = (AegisError, OSError, ValueError, LookupError, TypeError, RuntimeError, MemoryError)
+
+# The budget is spent by then: whoever holds the outbox for longer costs the copy, not the answer.
+_PATIENCE_S = 2.0
+_POLL_S = 0.05
 
 
 def note_received(site: Site, task: TrainingTask, configuration: Configuration, info: DatasetInfo) -> Received | None:
@@ -74,13 +80,31 @@ def keep_sent(site: Site, answer: ModelUpdate, received: Received | None) -> Non
 
 @contextmanager
 def _held(root: Path) -> Iterator[None]:
-    """Hold the outbox for the block: runs that go on at one time must not delete what the other is writing."""
+    """Hold the outbox for the block: runs that go on at one time must not delete what the other is writing.
+
+    Raises:
+        TimeoutError: somebody else held it all the time that an answer may be kept waiting.
+    """
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = root / ".lock"
     lock.touch(mode=0o600)
     with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file, root)
         yield
+
+
+def _lock(file: IO[str], root: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                reason = f"Expected to hold {root} within {_PATIENCE_S:g} s, found that another process holds it."
+                raise TimeoutError(reason) from None
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _delete_old(root: Path, *, keep: int, newest: Path) -> None:
@@ -101,12 +125,21 @@ def _delete_old(root: Path, *, keep: int, newest: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Delete the models and updates in `folder` that no metadata speak of, and the folder when nothing is left."""
-    facts = [path for path in folder.glob(f"*{FACTS}") if is_record_file(path)]
-    needed = {read_metadata(path).model_file for path in facts}
+    """Delete the models and updates in `folder` that no metadata speak of, and the folder when nothing is left.
+
+    Damaged metadata speak of no model: all those of their version stay with them.
+    """
+    needed: set[str] = set()
+    unknown: set[int] = set()
+    for path in folder.glob(f"*{FACTS}"):
+        if is_record_file(path):
+            try:
+                needed.add(read_metadata(path).model_file)
+            except DataError:
+                unknown.add(version_of(path))
     for path in folder.glob(f"*{TENSORS}"):
         if is_model_file(path):
-            superfluous = path.name not in needed
+            superfluous = path.name not in needed and version_of(path) not in unknown
         else:
             superfluous = is_record_file(path) and not facts_beside(path).exists()
         if superfluous:

@@ -130,10 +130,19 @@ def compute_update(
 
 
 def _receive(task: TrainingTask, configuration: Configuration, site: Site, dataset: Dataset) -> nn.Module:
-    """Return the model of `task`: it fits this hospital and, where that is guarded against, does not look crafted."""
-    model = load_model(configuration, dataset, task.parameters)
-    if is_guarded(site, configuration):
-        require_plausible(model, dataset.info)
+    """Return the model of `task`: it fits this hospital and, where that is guarded against, does not look crafted.
+
+    Raises:
+        SiteError: it looks crafted, or could not be looked at (out of memory, for example).
+        RefusalError: the received parameters do not fit the model.
+    """
+    try:
+        model = load_model(configuration, dataset, task.parameters)
+        if is_guarded(site, configuration):
+            require_plausible(model, dataset.info)
+    except RuntimeError as error:
+        reason = f"A look at the received model stopped: {error}"
+        raise SiteError(SiteErrorCode.TRAINING_FAILED, reason) from error
     return model
 
 

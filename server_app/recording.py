@@ -1,7 +1,8 @@
 """Keeps what hospitals send, and the models they started from, where `record.updates` asks for it.
 
 What is kept is what arrived, before the server weighs it; an update that is refused as too old or too late is kept as
-well, since it has left its hospital. Read next: `federation.recorded_updates`.
+well, since it has left its hospital. An attack may read images from an update, so that only the server's own user may
+read the files. Read next: `federation.recorded_updates`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Recording:
         """Record into `folder`, which is made with the first file, a run whose images are as `info` says."""
         self._settings = settings
         self._data = RecordedData.of(info, name=settings.data.name)
-        self._folder = UpdateFolder(folder) if settings.record.updates else None
+        self._folder = UpdateFolder(folder, secret=True) if settings.record.updates else None
         self._models: dict[int, KeptModel] = {}
 
     def keep_model(self, version: int, parameters: Parameters) -> None:

@@ -8,6 +8,7 @@ every real image stands apart (Fisher's linear discriminant). First and second m
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import Self
 
@@ -25,9 +26,11 @@ from federation.preprocessing import align, to_unit_interval
 MATCHED = "matched"
 SHRINKAGE = 0.1
 SAMPLE = 2048
+_FORMAT = "aegis-matched-1"
 _LARGEST_SIDE = 28
 _CORRECTIONS = 8
 _LEAST_IMAGES = 32
+_AT_ONCE = 256
 _USE = "Mean and covariance of the hospital's images were taken over."
 
 
@@ -64,8 +67,11 @@ class MomentMatch:
             shrinkage: above 0.
 
         Raises:
-            GenerationError: there are fewer than 32 images of a kind, or their shapes differ.
+            GenerationError: there are fewer than 32 images of a kind, their shapes differ, or `shrinkage` is not
+                above 0.
         """
+        if not shrinkage > 0:
+            raise GenerationError(f"Expected shrinkage={shrinkage} > 0.")
         if min(len(real), len(generated)) < _LEAST_IMAGES or real.shape[1:] != generated.shape[1:]:
             raise GenerationError(
                 f"Expected at least {_LEAST_IMAGES} real and generated images of one shape to match moments, found "
@@ -102,14 +108,6 @@ class MomentMatch:
         change = functional.interpolate(mapped - coarse, size=images.shape[2:], mode="bilinear", align_corners=False)
         return (images + change).clamp(0, 1)
 
-    @property
-    def digest(self) -> str:
-        """Sha256 over all numbers."""
-        sha = hashlib.sha256(str(self.shape).encode())
-        for value in (self.origin, self.target, self.matrix, self.shift):
-            sha.update(value.contiguous().numpy().tobytes())
-        return sha.hexdigest()
-
 
 class MatchedGenerator:
     """Images of another generator, aligned to the task and with their moments matched."""
@@ -117,7 +115,7 @@ class MatchedGenerator:
     def __init__(
         self, generator: Generator, images: ImageSet, *, seed: int = 0, provenance: Provenance | None = None
     ) -> None:
-        """Fit the match on `images` and on as many generated ones, of the same labels.
+        """Fit the match on `images` and on 2048 generated ones, whose labels are drawn from those of `images`.
 
         Not guaranteed: that no attack tells real from generated images; only linear measurements are matched, and of
         images larger than 28 x 28 only their coarse part. That nothing of `images` shows: mean and covariance do.
@@ -129,22 +127,25 @@ class MatchedGenerator:
             provenance: of `images`; None says that they are private.
 
         Raises:
-            GenerationError: there are too few images, or `generator` cannot make images of their classes.
+            GenerationError: there are fewer than 32 images, they have several labels each, or `generator` cannot make
+                images of their classes.
         """
+        if images.labels.ndim != 1 or len(images) < _LEAST_IMAGES:
+            raise GenerationError(
+                f"Expected at least {_LEAST_IMAGES} images with one label each to match moments, found labels "
+                f"{images.labels.shape}."
+            )
         self._generator = generator
         _, channels, height, width = images.images.shape
         self._size = (channels, height, width)
-        random = torch.Generator().manual_seed(seed)
-        order = torch.randint(len(images), (SAMPLE,), generator=random)
-        labels = torch.from_numpy(images.labels.copy())[order]
-        generated = self._align(generator.generate(labels, 1, random))
-        self._match = MomentMatch.fit(to_unit_interval(torch.from_numpy(images.images.copy())), generated)
+        self._match = MomentMatch.fit(_coarsen(images), self._draw_sample(images, seed))
         used = provenance or Provenance(source=Source.PRIVATE_ADAPTED, uses=(_USE,))
         inner = generator.identity
         self._identity = GeneratorIdentity(
             kind=inner.kind,
             name=inner.name,
-            digest=hashlib.sha256(f"{inner.digest}|{self._match.digest}".encode()).hexdigest(),
+            # Of what the match is computed from: its last bits depend on the machine, and builds go on elsewhere.
+            digest=hashlib.sha256(json.dumps([_FORMAT, inner.digest, images.digest, seed]).encode()).hexdigest(),
             settings={**inner.settings, MATCHED: True},
             provenance=combine([inner.provenance, used]),
         )
@@ -167,9 +168,22 @@ class MatchedGenerator:
         """
         return self._match.apply(self._align(self._generator.generate(labels, n, generator)))
 
+    def _draw_sample(self, images: ImageSet, seed: int) -> Tensor:
+        random = torch.Generator().manual_seed(seed)
+        labels = torch.from_numpy(images.labels[torch.randint(len(images), (SAMPLE,), generator=random).numpy()])
+        drawn = [self._generator.generate(part, 1, random) for part in labels.split(_AT_ONCE)]
+        return torch.cat([_on_grid(self._align(part)) for part in drawn])
+
     def _align(self, images: Tensor) -> Tensor:
         channels, height, width = self._size
         return to_unit_interval(align(images, channels=channels, height=height, width=width))
+
+
+def _coarsen(images: ImageSet) -> Tensor:
+    """Return `images` on the grid, a few at a time: large ones would fill memory as float32."""
+    starts = range(0, len(images), _AT_ONCE)
+    parts = [torch.from_numpy(images.images[start : start + _AT_ONCE].copy()) for start in starts]
+    return torch.cat([_on_grid(to_unit_interval(part)) for part in parts])
 
 
 def _on_grid(images: Tensor) -> Tensor:

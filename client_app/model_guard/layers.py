@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from federation.parameters import digest
 
 _MOST_UNITS = 2048
+_PIECE = 32
 _SEED_DIGITS = 15
 
 
@@ -50,20 +51,32 @@ def read_hidden_layers(model: nn.Module, probes: Tensor) -> list[HiddenLayer]:
         probes: float32 in [0, 1], shape (P, C, H, W).
     """
     pairs = list(_find_pairs(model))
+    inputs = _catch_inputs(model, pairs, probes)
+    return [_read(name, layer, following, inputs[name]) for name, layer, following in pairs]
+
+
+def _catch_inputs(
+    model: nn.Module, pairs: Sequence[tuple[str, nn.Linear, nn.Linear]], probes: Tensor
+) -> dict[str, Tensor]:
+    """Return what reaches the first layer of each of `pairs`; pieces of `probes` go through one after the other."""
     caught: dict[str, Tensor] = {}
+    pieces: list[dict[str, Tensor]] = []
     handles = [
         layer.register_forward_pre_hook(lambda _, given, name=name: caught.update({name: given[0].flatten(1)}))
         for name, layer, _ in pairs
     ]
     training = model.training
     model.eval()
-    with torch.no_grad():
-        model(probes)
-        layers = [_read(name, layer, following, caught[name]) for name, layer, following in pairs]
-    model.train(training)
-    for handle in handles:
-        handle.remove()
-    return layers
+    try:
+        with torch.no_grad():
+            for part in probes.split(_PIECE):
+                model(part)
+                pieces.append(dict(caught))
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return {name: torch.cat([piece[name] for piece in pieces]) for name, _, _ in pairs}
 
 
 def _find_pairs(model: nn.Module) -> Iterator[tuple[str, nn.Linear, nn.Linear]]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import typer
 from click.core import ParameterSource
@@ -70,12 +72,9 @@ def run_command(
         require_extras("scipy", "skimage")
         _separate(context, with_records=records is not None)
         if records is not None:
-            from deploy.attack.inspection import Whose, inspect_records
-
-            whose = Whose(policy=images_from, data=data, data_root=data_root)
-            inspect_records(records, whose, pictures, as_json=as_json)
-            return
-        _simulate(context)
+            _inspect(context)
+        else:
+            _simulate(context)
 
 
 @attack.command("record")
@@ -109,6 +108,15 @@ def table_command(folders: options.Folders, out: options.Out = None, as_json: op
         from deploy.attack.merging import merge
 
         merge(folders, out, as_json=as_json)
+
+
+def _inspect(context: typer.Context) -> None:
+    from deploy.attack.inspection import Whose, inspect_records
+
+    given = dict(context.params)
+    paths = {name: as_path(given[name]) for name in ("images_from", "data_root", "pictures")}
+    whose = Whose(policy=paths["images_from"], data=given["data"], data_root=paths["data_root"])
+    inspect_records(Path(given["records"]), whose, paths["pictures"], as_json=given["as_json"])
 
 
 def _simulate(context: typer.Context) -> None:

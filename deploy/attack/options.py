@@ -13,7 +13,7 @@ ImagesFrom = Annotated[Path | None, typer.Option(help="The hospital's site.toml:
 Data = Annotated[str | None, typer.Option(help="Name of a data set; a simulation takes phantom without it.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder or file of --data; without it MedMNIST is downloaded.")]
 Pictures = Annotated[Path | None, typer.Option(help="With --records: write a PNG there; it shows patients' images.")]
-Attack = Annotated[list[str] | None, typer.Option(help="Name of an attack, repeatable; default: all-single-round.")]
+Attack = Annotated[list[str] | None, typer.Option(help="Name of an attack, repeatable; default: those for --mode.")]
 Masking = Annotated[str | None, typer.Option(help="Mode of masking: interleaved, joint, lambda or sequential.")]
 Size = Annotated[str | None, typer.Option(help="M, synthetic images, or auto; with --masking.")]
 Capacity = Annotated[int | None, typer.Option(help="k, bins that --size auto reckons with.", min=2)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from attacks.defences.registry import BASELINES
-from attacks.registry import SINGLE_ROUND, list_attacks
+from attacks.registry import ADAM_INVERSE, ADAM_LINEAR, CALIBRATED, SINGLE_ROUND, find_attack, list_attacks
 from deploy.attack.choices import as_path, require_known
 from federation.config.masking_table import AUTO, MaskingMode
 from federation.config.privacy_table import MechanismName
@@ -79,13 +79,13 @@ class SimulationRequest:
         require_known("--mechanism", mechanism, get_args(MechanismName))
         return cls(
             name=given["name"],
-            attacks=_choose_attacks(given["attack"] or [EVERY]),
+            attacks=_choose_attacks(given["attack"] or _default_attacks(mode, given["optimizer"], given["epochs"])),
             data=require_known("--data", data, dataset_names()),
             data_root=as_path(given["data_root"]),
             masking=masking,
             size=_choose_size(masking, given["size"], given["capacity"]),
             mechanism=mechanism,
-            epsilon=_check_epsilon(mechanism, given["epsilon"], mode),
+            epsilon=_check_epsilon(mechanism, given["epsilon"], mode, given["epochs"]),
             baselines=_check_baselines(given["baseline"] or [], mode),
             mode=mode,
             optimizer=given["optimizer"],
@@ -94,6 +94,28 @@ class SimulationRequest:
             seeds=given["seeds"],
             synthetic=_check_synthetic(as_path(given["synthetic"]), masking),
         )
+
+    @property
+    def doubt(self) -> str | None:
+        """What a low rate here would not mean, for a person; None without a doubt."""
+        if self.mode != "delta" or any(_survives_training(name) for name in self.attacks):
+            return None
+        return (
+            "Plain attacks read a step's gradient and little or nothing of what training leaves, with or without a "
+            "defence: a low rate says nothing about the defence. Leave --attack out, or name calibrated or adam ones."
+        )
+
+
+def _survives_training(name: str) -> bool:
+    return getattr(find_attack(name), "ability", "plain") != "plain"
+
+
+def _default_attacks(mode: str, optimizer: str, epochs: int) -> list[str]:
+    """Return the attacks that were made for what leaves."""
+    if mode != "delta":
+        return [EVERY]
+    adam = (*ADAM_LINEAR, *ADAM_INVERSE) if epochs == 1 else ADAM_LINEAR
+    return [attack.name for attack in (CALIBRATED if optimizer == "sgd" else adam)]
 
 
 def _choose_attacks(names: Sequence[str]) -> tuple[str, ...]:
@@ -121,7 +143,7 @@ def _choose_size(masking: str, size: str | None, capacity: int | None) -> int:
     return int(wanted)
 
 
-def _check_epsilon(mechanism: str, epsilon: float | None, mode: str) -> float:
+def _check_epsilon(mechanism: str, epsilon: float | None, mode: str, epochs: int) -> float:
     if mechanism == "none":
         if epsilon is not None:
             raise ConfigurationError("Expected --mechanism with --epsilon, found none: name dp-sgd or update-gaussian.")
@@ -130,6 +152,11 @@ def _check_epsilon(mechanism: str, epsilon: float | None, mode: str) -> float:
         raise ConfigurationError(f"Expected --mode delta with --mechanism {mechanism}: it protects what training left.")
     if epsilon is None or not 0 < epsilon < float("inf"):
         raise ConfigurationError(f"Expected --epsilon > 0 with --mechanism {mechanism}, found {epsilon}.")
+    if mechanism == "dp-sgd" and epochs > 1:
+        raise ConfigurationError(
+            f"Expected --epochs 1 with --mechanism dp-sgd, found {epochs}: every epoch is a noised step of its own, "
+            "and the noise is reckoned for one. Take --epochs 1, or --mechanism update-gaussian, which noises once."
+        )
     return epsilon
 
 

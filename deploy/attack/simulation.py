@@ -25,6 +25,7 @@ from attacks.attack import Attack
 from attacks.defences.registry import BASELINES
 from attacks.evaluation.evaluate import Findings, evaluate
 from attacks.evaluation.trial import Mode, Trial
+from attacks.linear_leakage.robbing_the_fed import RobbingTheFed
 from attacks.registry import DEFAULT_FOLDER, find_attack
 from attacks.victim import Protection
 from attacks.world import World
@@ -61,16 +62,21 @@ def simulate_attacks(request: SimulationRequest, *, fresh: bool, out: Path | Non
     if fresh and work.exists():
         shutil.rmtree(work)
     store, console = CellStore(work), Console(stderr=True, quiet=as_json)
+    if request.doubt is not None:
+        console.print(request.doubt, style="yellow", markup=False)
     cells = [make_cell(request, name) for name in request.attacks]
-    results = run_attacks(request, cells, store, console)
+    results = run_attacks(request, cells, store, console, pictures=out is not None)
     rows = [row for cell in cells for row in rows_of(cell.settings, results[cell.name])]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_tables(rows, out)
-        _draw(rows, cells, store, out)
+        missing = _draw(rows, cells, store, out)
         console.print(f"tables, plot and pictures: {out}", style="cyan", markup=False)
+        if missing:
+            told = f"no pictures of {missing} attacks that were finished without --out: --fresh runs them again"
+            console.print(told, style="yellow", markup=False)
     if as_json:
-        typer.echo(json.dumps({"cells": str(work), **as_json_table(rows)}, indent=1))
+        typer.echo(json.dumps({"cells": str(work), "doubt": request.doubt, **as_json_table(rows)}, indent=1))
     else:
         typer.echo("\n".join([*describe_headline(rows), f"finished cells: {work}"]))
 
@@ -106,7 +112,7 @@ def make_cell(request: SimulationRequest, name: str) -> Cell:
 
 
 def run_attacks(
-    request: SimulationRequest, cells: Sequence[Cell], store: CellStore, console: Console
+    request: SimulationRequest, cells: Sequence[Cell], store: CellStore, console: Console, *, pictures: bool
 ) -> dict[str, Result]:
     """Return the results of `cells` by name, computing those that are missing, one after the other in this process."""
     results = {cell.name: found for cell in cells if (found := store.find(cell)) is not None}
@@ -124,18 +130,19 @@ def run_attacks(
             def tell(text: str) -> None:
                 bar.update(task, advance=1, description=text)
 
-            results[cell.name] = measure(cell, store, world, tell)
+            results[cell.name] = measure(cell, store, world, tell, pictures=pictures)
             store.keep(cell, results[cell.name], made)
     return results
 
 
-def measure(cell: Cell, store: CellStore, world: World, progress: Callable[[str], None]) -> Result:
-    """Return what the attack of `cell` finds; images of the first batch are kept beside it, for their owner only."""
+def measure(cell: Cell, store: CellStore, world: World, progress: Callable[[str], None], *, pictures: bool) -> Result:
+    """Return what the attack of `cell` finds; `pictures` keeps some images beside it, for their owner only."""
     settings = cell.settings
     (name,) = settings["attacks"]
     attack = find_attack(name, store.folder / "trained" / settings["data"])
     found = evaluate(attack, world, make_trial(settings), capacity=_bins(attack, settings), progress=progress)
-    _keep_pictures(store, cell, found)
+    if pictures:
+        _keep_pictures(store, cell, found)
     return {name: found.as_dict()}
 
 
@@ -171,10 +178,11 @@ def make_trial(settings: dict[str, Any]) -> Trial:
 
 
 def _bins(attack: Attack, settings: dict[str, Any]) -> int | None:
-    """Return k where counting says how many images are read verbatim, else None."""
+    """Return k where counting says how many images are read verbatim, for bins without noise; else None."""
+    if not isinstance(attack, RobbingTheFed) or attack.noise:
+        return None
     plain = not settings["baselines"] and settings["mechanism"] == "none" and settings["mode"] == "gradient"
-    capacity: int | None = getattr(attack, "capacity", None)
-    return capacity if plain and settings["clients"] == 1 else None
+    return attack.capacity if plain and settings["clients"] == 1 else None
 
 
 def _keep_pictures(store: CellStore, cell: Cell, found: Findings) -> None:
@@ -184,7 +192,8 @@ def _keep_pictures(store: CellStore, cell: Cell, found: Findings) -> None:
     write_durably(folder / f"{cell.name}.npz", content.getvalue(), mode=0o600)
 
 
-def _draw(rows: Sequence[LeakageRow], cells: Sequence[Cell], store: CellStore, out: Path) -> None:
+def _draw(rows: Sequence[LeakageRow], cells: Sequence[Cell], store: CellStore, out: Path) -> int:
+    """Draw the plot and the pictures, and return how many cells have none, because they were not asked for."""
     from deploy.attack.plots import draw_recovery
 
     draw_recovery(rows, out / "recovery.svg")
@@ -200,3 +209,4 @@ def _draw(rows: Sequence[LeakageRow], cells: Sequence[Cell], store: CellStore, o
                 ]
     if shown:
         write_pictures(out / "pictures.png", shown, caption=_CAPTION)
+    return len(cells) - len(shown) // 2

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 
@@ -32,7 +33,6 @@ def _group() -> None:
 
 @cache.command("build")
 def build_command(
-    context: typer.Context,
     folder: options.Folder,
     policy: options.Policy = None,
     assign: options.Assign = None,
@@ -75,7 +75,7 @@ def build_command(
 
     With --every, one for every simulated hospital; exit code 1: one of them has none.
     """
-    _build(context.params)
+    _build(click.get_current_context().params)
 
 
 @cache.command("verify")

@@ -174,7 +174,7 @@ def sum_cells(root: str) -> list[Cell]:
             root,
             [registry.LOKI[clients].name],
             clients=clients,
-            batches=8 if clients == SUMS[0] else 1,
+            batches=2 if clients == SUMS[0] else 1,
             seeds=[0, 1, 2],
             masking=mode,
             size=size,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,3 +263,39 @@ def test_metadata_hold_no_path_and_nothing_of_the_log(volume: Path) -> None:
     assert marker not in text
     assert str(volume) not in text
     assert set(json.loads(text)["data"]) == {"name", "task", "shape", "class_names"}
+
+
+def test_outbox_that_somebody_else_holds_costs_the_copy_and_not_the_answer(
+    watched: MakeClinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client_app.outbox._PATIENCE_S", 0.1, raising=False)
+    clinic = watched()
+    (root := clinic.folder / "outbox").mkdir(mode=0o700)
+    with (root / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        release = threading.Timer(20, fcntl.flock, (file, fcntl.LOCK_UN))
+        release.start()
+        answer = updated(clinic)
+        release.cancel()
+        release.join()
+
+    assert answer.examples == 60
+    assert clinic.rows()[-1] == "commit"
+    assert not list(root.rglob("*.json"))
+    assert "outbox-failed" in clinic.log()
+    assert "another process holds it" in clinic.log()
+
+
+def test_damaged_metadata_stop_no_deletion_and_keep_the_models_of_their_version(watched: MakeClinic) -> None:
+    clinic = watched(keep=2)
+    updated(clinic, "m0", version=0)
+    updated(clinic, "m1", version=1)
+    (clinic.folder / "outbox" / "run" / "1-north.json").write_text("damaged")
+
+    updated(clinic, "m2", version=2)
+
+    assert outbox_names(clinic) == [
+        "1-model.safetensors", "1-north.json", "1-north.safetensors",
+        "2-model.safetensors", "2-north.json", "2-north.safetensors",
+    ]  # fmt: skip
+    assert "outbox-failed" not in clinic.log()

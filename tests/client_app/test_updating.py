@@ -219,3 +219,18 @@ def test_foreign_parameters_are_refused() -> None:
 
     with pytest.raises(RefusalError):
         load_model(settings, DATASET, {"weight": torch.zeros(3)})
+
+
+def test_look_at_the_received_model_that_runs_out_of_memory_is_an_error_of_this_hospital(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr("client_app.updating.is_guarded", lambda *_: True)
+    monkeypatch.setattr("client_app.updating.require_plausible", fail)
+
+    with pytest.raises(SiteError, match="received model stopped: not enough memory") as refused:
+        update_of(configuration("none"), NoNoise())
+
+    assert refused.value.code is SiteErrorCode.TRAINING_FAILED

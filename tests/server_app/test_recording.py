@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,3 +250,15 @@ def test_metadata_hold_no_path_and_nothing_of_what_hospitals_log(tmp_path: Path)
     assert marker not in text
     assert str(tmp_path) not in text
     assert json.loads(text)["data"]["class_names"] == ["class 0", "class 1"]
+
+
+def test_nobody_else_may_read_the_records(tmp_path: Path) -> None:
+    usual = os.umask(0)
+    try:
+        run(tmp_path, seconds(1.0), **ON, aggregation__rounds=1)
+    finally:
+        os.umask(usual)
+
+    folder = tmp_path / "run" / "updates"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}

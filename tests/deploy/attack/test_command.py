@@ -162,6 +162,7 @@ def test_simulation_writes_tables_plot_and_pictures_and_is_not_run_again(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("run again")
 
+    assert len(list(Path("runs/attacks/simulated/pictures").iterdir())) == 1
     monkeypatch.setattr("deploy.attack.simulation.evaluate", refuse)
     assert run("run", "--attack", PLAIN, *SMALL, "--json")[0] == 0
     with pytest.raises(AssertionError, match="run again"):
@@ -173,6 +174,11 @@ def test_table_takes_the_worst_attack_of_every_defence(there: Path) -> None:
     assert (
         run("run", "--attack", PLAIN, *SMALL, "--name", "masked", "--masking", "interleaved", "--size", "1024")[0] == 0
     )
+
+    assert not list(there.rglob("*.npz"))
+    code, output = run("run", "--attack", PLAIN, "--attack", "analytic-inversion", *SMALL, "--out", "shown")
+    assert (code, Path("shown/pictures.png").exists()) == (0, False)
+    assert "no pictures of 2 attacks" in " ".join(output.split())
 
     code, output = run("table", "runs/attacks/simulated", "runs/attacks/masked", "--out", "merged", "--json")
 
@@ -219,6 +225,10 @@ def test_auto_size_reckons_with_the_capacity(there: Path) -> None:
         (("--epsilon", "1"), "Expected --mechanism with --epsilon"),
         (("--mechanism", "dp-sgd", "--epsilon", "1"), "Expected --mode delta"),
         (("--mechanism", "dp-sgd", "--mode", "delta"), "Expected --epsilon > 0"),
+        (
+            ("--mechanism", "dp-sgd", "--mode", "delta", "--epsilon", "1", "--epochs", "2"),
+            "Expected --epochs 1 with --mechanism dp-sgd, found 2",
+        ),
         (("--baseline", "soteria"), "nearest is 'soteria-50'"),
         (("--baseline", "soteria-50", "--mode", "delta"), "Expected --mode gradient"),
         (("--data", "pneumonia"), "nearest is 'pneumoniamnist'"),

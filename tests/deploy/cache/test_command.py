@@ -361,3 +361,86 @@ def test_a_diffusion_model_is_trained_once_and_used_again(tmp_path: Path) -> Non
     assert (first, second) == (0, 0), said
     assert (tmp_path / "cache" / "generator" / "network.safetensors").read_bytes() == weights
     assert not (tmp_path / "cache" / "generator" / "training.pt").exists()
+
+
+def test_matched_images_have_the_mean_of_the_permitted_ones_and_say_that_these_were_used(tmp_path: Path) -> None:
+    policy = write_policy(tmp_path)
+    with np.load(tmp_path / "images.npz") as stored:
+        wanted = stored["images"].mean()
+    np.savez(tmp_path / "stock.npz", images=random_images(400) // 2 + 20, labels=np.arange(400) % 2)
+    stock = ["--generator", "folder", "--weights", tmp_path / "stock.npz", "--images", "300"]
+    own = ["--policy", policy, *QUICK, *stock]
+
+    plain, _ = run("build", tmp_path / "plain", *own)
+    matched, said = run("build", tmp_path / "matched", *own, "--match-moments")
+
+    assert (plain, matched) == (0, 0), said
+    caches = [open_cache(tmp_path / name) for name in ("plain", "matched")]
+    gaps = [abs(cache.take(np.arange(300)).mean() - wanted) for cache in caches]
+    assert gaps[0] > 20
+    assert gaps[1] < 8  # Brightness has a deviation of 45: that of the mean of 300 images is 2.6.
+    generators = [cache.manifest.generator for cache in caches]
+    assert ["matched" in generator.settings for generator in generators] == [False, True]
+    assert generators[0].digest != generators[1].digest
+    assert caches[1].manifest.provenance.source.value == "private-adapted"
+    assert any(use.startswith("Mean and covariance") for use in caches[1].manifest.provenance.uses)
+
+
+@pytest.mark.parametrize("private_images", ["unused", "compare"])
+def test_moments_are_not_matched_where_the_policy_does_not_let_generators_learn(
+    tmp_path: Path, private_images: str
+) -> None:
+    policy = write_policy(tmp_path, private_images=private_images)
+    np.savez(tmp_path / "stock.npz", images=random_images(400), labels=np.arange(400) % 2)
+    stock = ["--generator", "folder", "--weights", tmp_path / "stock.npz", "--filter", "none"]
+
+    code, output = run("build", tmp_path / "cache", "--policy", policy, *stock, "--match-moments")
+
+    assert code == 2
+    assert "masking.private-images = 'train'" in " ".join(output.split())
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--generator", "diffusion", "--dp-epsilon", "4"], "would be 'private-adapted' and refused"),
+        (["--weights", "some.npz", "--weights-are-public"], "would be 'private-adapted' and refused"),
+        (["--generator", "phantom"], "another --generator than phantom"),
+        (["--labels", "balanced"], "Expected --labels as-train"),
+    ],
+)
+def test_matching_moments_is_refused_beside_what_it_would_belie(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    code, output = build(tmp_path / "cache", *arguments, "--match-moments")
+
+    assert code == 2
+    assert "--match-moments: " in output
+    assert reason in " ".join(output.split())
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(("first", "then"), [([], ["--match-moments"]), (["--match-moments"], [])])
+def test_a_build_does_not_go_on_with_moments_matched_in_only_a_part_of_it(
+    tmp_path: Path, first: list[str], then: list[str]
+) -> None:
+    own = ["build", tmp_path / "cache", "--policy", write_policy(tmp_path), *QUICK, "--images", "120"]
+    assert run(*own, *first, "--largest-ks", "0", "--least-overlap", "1.5")[0] == 1
+
+    refused, said = run(*own, *then, "--resume")
+    resumed, output = run(*own, *first, "--resume")
+
+    assert refused == 1
+    assert "generator.digest=" in " ".join(said.split())
+    assert resumed == 0, output
+
+
+def test_matching_takes_the_seed_of_the_build(tmp_path: Path) -> None:
+    own = ["--policy", write_policy(tmp_path), *QUICK, "--match-moments"]
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+        code, output = run("build", tmp_path / name, *own, "--seed", seed)
+        assert code == 0, output
+
+    digests = [open_cache(tmp_path / name).manifest.generator.digest for name in ("first", "again", "other")]
+    assert digests[0] == digests[1] != digests[2]

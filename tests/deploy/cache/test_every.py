@@ -20,6 +20,7 @@ from federation.errors import ConfigurationError, GenerationError
 PHANTOM = ["--generator", "phantom", "--filter", "none", "--labels", "balanced", "--unchecked", "--images", "40"]
 DATA = ["--set", "data.phantom-examples=600", "--set", "data.phantom-classes=3"]
 THREE = ["--every", "--hospitals", "3"]
+FITTED = ["--generator", "gaussian", "--labels", "as-train", "--set", "data.partition=iid"]
 NAMES = ["hospital-000", "hospital-001", "hospital-002"]
 
 
@@ -256,3 +257,27 @@ def test_a_dry_run_describes_every_build_and_writes_nothing(tmp_path: Path) -> N
     assert code == 0
     assert [plan["purpose"]["hospital-id"] for plan in plans] == NAMES
     assert not (tmp_path / "caches").exists()
+
+
+def test_every_hospital_s_images_are_matched_with_its_own(tmp_path: Path) -> None:
+    code, output = build(
+        tmp_path, "--every", "--hospitals", "2", *FITTED, "--largest-ks", "1", "--least-overlap", "0", "--match-moments"
+    )
+
+    assert code == 0, output
+    found = [open_cache(tmp_path / name).manifest for name in NAMES[:2]]
+    assert all(manifest.generator.settings["matched"] is True for manifest in found)
+    assert found[0].generator.digest != found[1].generator.digest
+    assert {manifest.provenance.source.value for manifest in found} == {"private-adapted"}
+
+
+def test_resuming_all_hospitals_does_not_match_the_rest_of_an_unfinished_build(tmp_path: Path) -> None:
+    strict, wide = ["--largest-ks", "0", "--least-overlap", "1.5"], ["--largest-ks", "1", "--least-overlap", "0"]
+    two = ["--every", "--hospitals", "2", *FITTED, "--images", "120"]
+    assert build(tmp_path, *two, *strict)[0] == 1
+
+    code, output = build(tmp_path, *two, *wide, "--match-moments", "--resume")
+
+    assert code == 1
+    assert "generator.digest=" in output
+    assert "0 of 2 hospitals have their caches" in output
