@@ -6,7 +6,6 @@ An attack never sees anything of this but the returned difference.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,12 +200,3 @@ def _masking(hospital: Hospital) -> Masking | None:
     if mode == "none" or synthetic is None:
         return None
     return Masking(mode=mode, synthetic=synthetic, micro_batch=256, batch_statistics="refuse")
-
-
-def add_up(sent: Sequence[Parameters]) -> Parameters:
-    """Return the sum by name, all that a server sees under secure aggregation; a missing name counts as zero."""
-    total: Parameters = {}
-    for parameters in sent:
-        for name, value in parameters.items():
-            total[name] = total[name] + value if name in total else value
-    return total

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from attacks.attack import Attack, Campaign
 from attacks.defences.defence import stack
+from attacks.defences.secure_aggregation import sum_updates
 from attacks.evaluation.trial import Trial
 from attacks.metrics.outcome import CandidateTruth
-from attacks.victim import GradientAnswers, Hospital, add_up, publish_cache, send_delta
+from attacks.victim import GradientAnswers, Hospital, publish_cache, send_delta
 from attacks.world import World, as_floats
 from client_app.masking.synthetic import SyntheticImages
 from federation.datasets.image_set import ImageSet
@@ -137,7 +138,7 @@ class Stage:
                 sent.append(self._answers[client][number].send(hospital, seed=seed))
             else:
                 sent.append(send_delta(row[number].network, hospital, seed=seed))
-        return add_up(sent)
+        return sum_updates(sent)
 
     def _of(self, client: int, number: int) -> NDArray[np.int64]:
         """Return which of a batch's images a hospital has in a round."""

@@ -152,7 +152,8 @@ def _tables(results: Results) -> list[str]:
         "brings mean and covariance to the hospital's own and so takes such directions away; `real`: "
         "images of the training split that are not attacked, as far as there are enough. tau*: what the best of 2048 "
         "foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: above the "
-        "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness of the bin. "
+        "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness "
+        "of the bin. "
         f"M={AUTO} is `masking.size=auto` for a server with 1024 bins and a target of {100 * TARGET:g} %, M={CAUTIOUS} "
         "for one with 2048. In one batch `joint` and `interleaved` are the same.",
         "\n".join(rows),

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.victim import Protection, add_up, publish_cache, send_delta
+from attacks.defences.secure_aggregation import sum_updates
+from attacks.victim import Protection, publish_cache, send_delta
 from federation.config import PrivacyConfig
 from federation.datasets.image_set import ImageSet
 from federation.errors import SiteError
@@ -212,7 +213,7 @@ def test_published_cache_holds_the_images_and_labels_given(tmp_path: Path) -> No
 def test_sum_of_updates_counts_a_missing_name_as_zero_and_leaves_its_parts_alone() -> None:
     left, right = {"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([10.0, 20.0]), "b": torch.tensor([5.0])}
 
-    total = add_up([left, right, left])
+    total = sum_updates([left, right, left])
 
     assert {name: value.tolist() for name, value in total.items()} == {"a": [12.0, 24.0], "b": [5.0]}
     assert left["a"].tolist() == [1.0, 2.0]
