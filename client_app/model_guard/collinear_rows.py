@@ -20,8 +20,9 @@ def find_collinear_rows(layer: HiddenLayer) -> Finding | None:
     """Return a finding where two rows have the same direction, many nearly have, or very many roughly have.
 
     Robbing the Fed (arXiv 2110.13057, section 3) needs as many rows as it has bins, the attack on a single bin two.
-    Noise of 0.3 times their length leaves rows of one direction with a cosine of 0.92. Opposite directions count as one. Cosines do not depend on the order of units or on their scales, and
-    ordinary units beside crafted ones change nothing.
+    Noise of 0.3 times their length leaves rows of one direction with a cosine of 0.92. Opposite directions count as
+    one. Cosines do not depend on the order of units or on their scales, and ordinary units beside crafted ones
+    change nothing.
 
     Args:
         layer: whose rows are compared; of less than 16 inputs nothing is said.

@@ -165,12 +165,16 @@ def defence_cells(root: str) -> list[Cell]:
     ]
 
 
+_LOKI_DATA = {10: CHEST, 100: "organamnist"}
+"""A hundred hospitals of 64 images need more than PneumoniaMNIST has."""
+
+
 def sum_cells(root: str) -> list[Cell]:
     """Return the cells of attacks on the sum over hospitals, and of the one that changes parameters of a CNN only."""
     cells = [
         leakage_cell(
             f"loki-{clients}-{label}",
-            CHEST,
+            _LOKI_DATA[clients],
             root,
             [registry.LOKI[clients].name],
             clients=clients,
