@@ -29,7 +29,7 @@ SAMPLE = 2048
 _FORMAT = "aegis-matched-1"
 _LARGEST_SIDE = 28
 _CORRECTIONS = 8
-_LEAST_IMAGES = 32
+_LEAST_IMAGES, _ENOUGH = 32, 500
 _AT_ONCE = 256
 _USE = "Mean and covariance of the hospital's images were taken over."
 
@@ -118,7 +118,8 @@ class MatchedGenerator:
         """Fit the match on `images` and on 2048 generated ones, whose labels are drawn from those of `images`.
 
         Not guaranteed: that no attack tells real from generated images; only linear measurements are matched, and of
-        images larger than 28 x 28 only their coarse part. That nothing of `images` shows: mean and covariance do.
+        images larger than 28 x 28 only their coarse part. That nothing of `images` shows: mean and covariance do, of
+        fewer than 500 images with a shrinkage that grows as they get fewer.
 
         Args:
             generator: makes the images.
@@ -138,7 +139,9 @@ class MatchedGenerator:
         self._generator = generator
         _, channels, height, width = images.images.shape
         self._size = (channels, height, width)
-        self._match = MomentMatch.fit(_coarsen(images), self._draw_sample(images, seed))
+        # The covariance of few images is these images: the fewer they are, the less of it is taken over.
+        shrinkage = SHRINKAGE * max(1.0, _ENOUGH / len(images))
+        self._match = MomentMatch.fit(_coarsen(images), self._draw_sample(images, seed), shrinkage=shrinkage)
         used = provenance or Provenance(source=Source.PRIVATE_ADAPTED, uses=(_USE,))
         inner = generator.identity
         self._identity = GeneratorIdentity(
