@@ -49,9 +49,9 @@ CLIPPED = (
 
 LOKI = {
     clients: Loki(clients=clients, capacity=capacity, name=f"loki-{clients}")
-    for clients, capacity in {10: 1024, 100: 512}.items()
+    for clients, capacity in {10: 1024, 100: 768}.items()
 }
-"""By number of hospitals; with 100 of them half as many bins each, for memory."""
+"""By number of hospitals; with 100 of them fewer bins each, for memory."""
 
 SCALE_MIA = "scale-mia"
 DEFAULT_FOLDER = Path("runs") / "attacks"

@@ -205,7 +205,7 @@ def _with_crowd(results: Results, data: str, source: str, label: str) -> Result:
 
 def _sum_claims(results: Results) -> list[Claim]:
     loki = f"loki-{SUMS[1]}"
-    note = f"OrganAMNIST, {SUMS[1]} hospitals of 64 images, k=512 each, only the sum of gradients seen, one a seed"
+    note = f"OrganAMNIST, {SUMS[1]} hospitals of 64 images, k=768 each, only the sum of gradients seen, one a seed"
     scale = "decoded from 512 bins in the hidden layer of the agreed network, parameters only; 8 batches of 64 a seed"
     return [
         _by_seed(results, "loki100_verbatim_pct", ">= 80", f"{loki}-none", _VERBATIM, note, attack=loki, part="sums"),
