@@ -177,7 +177,7 @@ def _guard(results: Results) -> list[str]:
         rows.append(f"| trained: {name.removeprefix('guard-')} | {item['inspected']} | {len(item['alarms'])} |")
     for name, item in crafted.items():
         data = name.removeprefix("guard-").removesuffix("-crafted")
-        for kind, label in (("crafted", "crafted"), ("strong-noise", "crafted, rows noised by 0.3 of their length")):
+        for kind, label in (("crafted", "crafted"), ("strong-noise", "crafted, rows noised by 0.3 or all of their length")):
             rows.append(f"| {label}: {data} | {item[kind]['made']} | {item[kind]['found']} |")
     return [
         "## The model guard",
