@@ -12,6 +12,8 @@ Results = dict[str, Result]
 RR18, RR24, RR30, RR40, CALIBRATED = range(5)
 """Places of the thresholds in a report."""
 
+_CRAFTED = {"crafted": "crafted", "strong-noise": "crafted, rows with noise of 0.3 or 1 of their length"}
+
 
 def further_sections(results: Results) -> list[str]:
     """Return the sections on local training, adaptive servers, other defences, sums, and the model guard."""
@@ -177,7 +179,7 @@ def _guard(results: Results) -> list[str]:
         rows.append(f"| trained: {name.removeprefix('guard-')} | {item['inspected']} | {len(item['alarms'])} |")
     for name, item in crafted.items():
         data = name.removeprefix("guard-").removesuffix("-crafted")
-        for kind, label in (("crafted", "crafted"), ("strong-noise", "crafted, rows noised by 0.3 or all of their length")):
+        for kind, label in _CRAFTED.items():
             rows.append(f"| {label}: {data} | {item[kind]['made']} | {item[kind]['found']} |")
     return [
         "## The model guard",
