@@ -10,19 +10,18 @@ from client_app.model_guard.finding import Finding
 from client_app.model_guard.layers import HiddenLayer
 
 _PAIR = 0.999
-_GROUP, _LOOSE = 0.98, 0.85
-_LEAST_GROUP, _LEAST_LOOSE = 8, 12
-_GROUP_SHARE, _LOOSE_SHARE = 0.02, 0.1
+_GROUP = 0.98
+_LEAST_GROUP = 8
+_GROUP_SHARE = 0.02
 _LEAST_INPUTS = 16
 
 
 def find_collinear_rows(layer: HiddenLayer) -> Finding | None:
-    """Return a finding where two rows have the same direction, many nearly have, or very many roughly have.
+    """Return a finding where two rows have the same direction, or many nearly have.
 
     Robbing the Fed (arXiv 2110.13057, section 3) needs as many rows as it has bins, the attack on a single bin two.
-    Noise of 0.3 times their length leaves rows of one direction with a cosine of 0.92. Opposite directions count as
-    one. Cosines do not depend on the order of units or on their scales, and ordinary units beside crafted ones
-    change nothing.
+    Opposite directions count as the same one. Cosines do not depend on the order of units or on their scales, and
+    ordinary units beside crafted ones change nothing.
 
     Args:
         layer: whose rows are compared; of less than 16 inputs nothing is said.
@@ -30,16 +29,15 @@ def find_collinear_rows(layer: HiddenLayer) -> Finding | None:
     if layer.weight.shape[1] < _LEAST_INPUTS:
         return None
     cosines = pairwise_cosines(layer.weight).abs_()
-    same, similar, loose = (largest_group(cosines, threshold) for threshold in (_PAIR, _GROUP, _LOOSE))
+    same, similar = largest_group(cosines, _PAIR), largest_group(cosines, _GROUP)
     limit = max(_LEAST_GROUP, round(_GROUP_SHARE * len(cosines)))
-    loose_limit = max(_LEAST_LOOSE, round(_LOOSE_SHARE * len(cosines)))
-    if same < 2 and similar < limit and loose < loose_limit:
+    if same < 2 and similar < limit:
         return None
     return Finding(
         check="collinear-rows",
         tensor=f"{layer.name}.weight",
-        found=f"{same}, {similar} and {loose} with |cosine| > {_PAIR:g}, {_GROUP:g} and {_LOOSE:g} to one row",
-        expected=f"one, fewer than {limit} and fewer than {loose_limit} of {len(cosines)} rows",
+        found=f"{same} with |cosine| > {_PAIR:g} and {similar} with |cosine| > {_GROUP:g} to one row",
+        expected=f"none, and fewer than {limit}, of {len(cosines)} rows",
     )
 
 

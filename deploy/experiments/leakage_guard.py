@@ -37,6 +37,7 @@ DATA_SETS = ("pneumoniamnist", "organamnist", "retinamnist")
 MODELS = ("mlp-64", "mlp-512", "cnn", "linear")
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {"optimizer": "adam", "learning-rate": 0.001},
+    "fast-adam": {"optimizer": "adam", "learning-rate": 0.01},
     "momentum": {"optimizer": "sgd", "learning-rate": 0.05, "momentum": 0.9},
 }
 VERSIONS = {"alone": 10, "averaged": 8, "noised": 4}

@@ -29,6 +29,9 @@ MECHANISMS: dict[str, dict[str, Any]] = {
         "privacy__mechanism": "dp-sgd", "privacy__noise_multiplier": 24.22, "privacy__grad_sample": "ghost",
     },
 }  # fmt: skip
+UNGUARDED: dict[str, Any] = {"guard": {"enabled": False}}
+"""The model guard would refuse these traps; they have to tell nothing without it, too."""
+
 DIVERGING: dict[str, Any] = {"optimizer": "sgd", "local_epochs": 4}
 
 
@@ -49,7 +52,7 @@ def trap(hospital: Clinic) -> Parameters:
 def neighbours(folder: Path, mechanism: str, **settings: Any) -> list[Clinic]:
     """Return two hospitals that differ in one image of each split, which is white in the first."""
     chosen = {**MECHANISMS.get(mechanism, {}), **settings}
-    return [Clinic(folder / name, white=white, **chosen) for name, white in (("white", 1), ("other", 0))]
+    return [Clinic(folder / name, policy=UNGUARDED, white=white, **chosen) for name, white in (("white", 1), ("other", 0))]
 
 
 def test_trap_strikes_on_a_white_image_and_on_no_other(volume: Path) -> None:
@@ -113,7 +116,7 @@ def test_plan_that_diverges_on_any_image_is_the_same_error_whatever_the_images(
     volume: Path, mechanism: str, rate: float
 ) -> None:
     hospitals = [
-        Clinic(volume / str(seed), seed=seed, white=white, **MECHANISMS[mechanism])
+        Clinic(volume / str(seed), policy=UNGUARDED, seed=seed, white=white, **MECHANISMS[mechanism])
         for seed, white in ((0, 0), (1, 0), (2, 60))
     ]
 
@@ -136,7 +139,7 @@ class Untouchable(ImageSet):
 def test_plan_that_diverges_is_found_out_before_a_private_image_is_looked_at(
     volume: Path, mechanism: str, rate: float
 ) -> None:
-    hospital = Clinic(volume, **MECHANISMS[mechanism])
+    hospital = Clinic(volume, policy=UNGUARDED, **MECHANISMS[mechanism])
     settings, train = hospital.configuration, hospital.data.train
     plan = settings.training.model_copy(update={"learning_rate": rate, **DIVERGING})
     protection = plan_protection(settings, plan, train, policy=None, before=History(), during=History())

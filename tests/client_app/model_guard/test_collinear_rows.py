@@ -28,21 +28,12 @@ def test_rows_of_one_direction_are_found_among_ordinary_ones(name: str, count: i
 
     assert finding is not None
     assert (finding.check, finding.tensor) == ("collinear-rows", "hidden.weight")
-    assert finding.found.startswith(f"{count}, ")
+    assert finding.found.startswith(f"{count} with |cosine| > 0.999")
 
 
 @pytest.mark.parametrize(("count", "is_found"), [(8, True), (7, False)])
 def test_rows_that_noise_draws_apart_are_found_from_eight_on(count: int, is_found: bool) -> None:
     noise = 0.08 * draw(count, INPUTS, seed=5)
-
-    finding = find_collinear_rows(ordinary_layer(weight=with_rows(count, torch.ones(INPUTS) + noise)))
-
-    assert (finding is not None) is is_found
-
-
-@pytest.mark.parametrize(("count", "is_found"), [(24, True), (15, False)])
-def test_rows_under_much_noise_are_found_where_they_are_many(count: int, is_found: bool) -> None:
-    noise = 0.3 * draw(count, INPUTS, seed=12)
 
     finding = find_collinear_rows(ordinary_layer(weight=with_rows(count, torch.ones(INPUTS) + noise)))
 
