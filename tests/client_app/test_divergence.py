@@ -52,7 +52,9 @@ def trap(hospital: Clinic) -> Parameters:
 def neighbours(folder: Path, mechanism: str, **settings: Any) -> list[Clinic]:
     """Return two hospitals that differ in one image of each split, which is white in the first."""
     chosen = {**MECHANISMS.get(mechanism, {}), **settings}
-    return [Clinic(folder / name, policy=UNGUARDED, white=white, **chosen) for name, white in (("white", 1), ("other", 0))]
+    return [
+        Clinic(folder / name, policy=UNGUARDED, white=white, **chosen) for name, white in (("white", 1), ("other", 0))
+    ]
 
 
 def test_trap_strikes_on_a_white_image_and_on_no_other(volume: Path) -> None:
