@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
-import typer
-from rich.console import Console
-
-from federation.errors import AegisError, ConfigurationError
+from federation.errors import ConfigurationError
 
 _EXTRAS = {"scipy": "attacks", "skimage": "attacks", "matplotlib": "report"}
 
@@ -45,17 +40,3 @@ def require_extras(*libraries: str) -> None:
 def as_path(given: str | Path | None) -> Path | None:
     """Return what typer's context holds for an option that is a path."""
     return None if given is None else Path(given)
-
-
-@contextmanager
-def exit_codes(*, as_json: bool) -> Iterator[None]:
-    """Turn an error of the block into its text and exit code 2 for wrong usage, 1 for everything else."""
-    try:
-        yield
-    except (AegisError, OSError) as error:
-        usage = isinstance(error, ConfigurationError)
-        if as_json:
-            typer.echo(json.dumps({"status": "refused" if usage else "failed", "reason": str(error)}))
-        else:
-            Console(stderr=True).print(str(error), style="red", markup=False)
-        raise typer.Exit(2 if usage else 1) from None

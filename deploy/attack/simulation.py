@@ -22,22 +22,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from aegis_cache.store.cache import read_manifest
 from attacks.attack import Attack
-from attacks.defences.registry import BASELINES
 from attacks.evaluation.evaluate import Findings, evaluate
-from attacks.evaluation.trial import Mode, Trial
 from attacks.linear_leakage.robbing_the_fed import RobbingTheFed
 from attacks.registry import DEFAULT_FOLDER, find_attack
-from attacks.victim import Protection
 from attacks.world import World
 from deploy.attack.images import load_world
 from deploy.attack.pictures import Row, write_pictures
-from deploy.attack.request import BATCH, SimulationRequest
+from deploy.attack.request import SimulationRequest
 from deploy.attack.rows import LeakageRow, rows_of
 from deploy.attack.tables import as_json_table, describe_headline, write_tables
 from deploy.experiments.cells import Cell, CellStore, Result, describe_making
-from deploy.experiments.leakage_grid import leakage_cell
-from federation.accounting.gaussian import analytic_noise_multiplier
-from federation.config import PrivacyConfig, TrainingConfig
+from deploy.experiments.leakage_grid import leakage_cell, make_trial
 from federation.durable import write_durably
 
 _DELTA = 1e-5
@@ -144,37 +139,6 @@ def measure(cell: Cell, store: CellStore, world: World, progress: Callable[[str]
     if pictures:
         _keep_pictures(store, cell, found)
     return {name: found.as_dict()}
-
-
-def make_trial(settings: dict[str, Any]) -> Trial:
-    """Return what is attacked, from the settings of a cell; a mechanism's noise is that of one release at epsilon."""
-    privacy, multiplier = None, 0.0
-    if settings["mechanism"] != "none":
-        privacy = PrivacyConfig(mechanism=settings["mechanism"], clip_norm=1.0)
-        multiplier = analytic_noise_multiplier(settings["epsilon"], _DELTA)
-    mode: Mode = settings["mode"]
-    return Trial(
-        mode=mode,
-        plan=TrainingConfig(
-            optimizer=settings["optimizer"],
-            learning_rate=settings["learning-rate"],
-            batch_size=BATCH,
-            local_epochs=settings["epochs"],
-        ),
-        protection=Protection(
-            mode=settings["masking"],
-            privacy=privacy,
-            noise_multiplier=multiplier,
-            baselines=tuple(BASELINES[name]() for name in settings["baselines"]),
-        ),
-        synthetic=settings["size"],
-        refresh=settings["refresh"],
-        batch=BATCH,
-        batches=settings["batches"],
-        seeds=tuple(settings["seeds"]),
-        clients=settings["clients"],
-        renewed=settings["renewed"],
-    )
 
 
 def _bins(attack: Attack, settings: dict[str, Any]) -> int | None:

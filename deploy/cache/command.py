@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +19,8 @@ from deploy.cache.display import describe_cache, draw_sheet
 from deploy.cache.every import build_every, describe_every, summarize
 from deploy.cache.permitted import PermittedImages, permit_by_policy, permit_simulated
 from deploy.cache.request import BuildRequest, Place
-from federation.errors import AegisError, CacheError, ConfigurationError
+from deploy.outcome import exit_codes
+from federation.errors import CacheError, ConfigurationError
 
 cache = typer.Typer(no_args_is_help=True, help="Synthetic images for masking: build, check and audit them.")
 
@@ -81,7 +80,7 @@ def build_command(
 @cache.command("verify")
 def verify_command(folder: options.Folder, policy: options.Policy = None, as_json: options.AsJson = False) -> None:
     """Check every byte of a cache, and with --policy that it is this hospital's. Exit code 1: it is refused."""
-    with _exit_codes(as_json):
+    with exit_codes(as_json=as_json):
         opened, changed = open_cache(folder), False
         if policy is not None:
             permitted = permit_by_policy(policy)
@@ -111,7 +110,7 @@ def show_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a cache is: images per class, generator, provenance, acceptance; with --sheet also a picture."""
-    with _exit_codes(as_json):
+    with exit_codes(as_json=as_json):
         place = Place.of(context.params)
         opened = open_cache(folder)
         if place.sheet is not None:
@@ -137,7 +136,7 @@ def audit_command(
 
     Exit code 0: none was found, and fewer images lie near to training images than --limit allows, with 95 % confidence.
     """
-    with _exit_codes(as_json):
+    with exit_codes(as_json=as_json):
         permitted = _permitted(Place.of(context.params))
         found = audit_cache(open_own(folder, permitted), permitted, features, folder, limit=limit)
     typer.echo(json.dumps(found, indent=1) if as_json else "\n".join(describe_audit(found, folder)))
@@ -146,7 +145,7 @@ def audit_command(
 
 def _build(given: dict[str, Any]) -> None:
     console = Console(stderr=True, quiet=given["as_json"])
-    with _exit_codes(given["as_json"]):
+    with exit_codes(as_json=given["as_json"]):
         place = Place.of(given)
         request = BuildRequest.of(given)
         if place.every:
@@ -186,17 +185,3 @@ def _print_cache(opened: Cache, *, as_json: bool) -> None:
         typer.echo(opened.manifest.model_dump_json(by_alias=True, indent=1))
     else:
         describe_cache(opened, Console())
-
-
-@contextmanager
-def _exit_codes(as_json: bool) -> Iterator[None]:
-    """Turn an error of the block into its text and exit code 2 for wrong usage, 1 for everything else."""
-    try:
-        yield
-    except (AegisError, OSError) as error:
-        usage = isinstance(error, ConfigurationError)
-        if as_json:
-            typer.echo(json.dumps({"status": "refused" if usage else "failed", "reason": str(error)}))
-        else:
-            Console(stderr=True).print(str(error), style="red", markup=False)
-        raise typer.Exit(2 if usage else 1) from None

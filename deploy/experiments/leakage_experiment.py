@@ -90,8 +90,9 @@ def write_leakage_results(results: Results, made: dict[str, dict[str, str]], fol
     claims = leakage_claims(results)
     folder.mkdir(parents=True, exist_ok=True)
     cells = {name: {"made": made[name], **_shortened(result)} for name, result in results.items()}
-    content = {"command": COMMAND, "claims": claims_as_json(claims, made), "cells": cells}
-    write_durably(folder / "06-leakage.json", (json.dumps(content, indent=1) + "\n").encode())
+    head = json.dumps({"command": COMMAND, "claims": claims_as_json(claims, made)}, indent=1).removesuffix("\n}")
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(cell)}" for name, cell in cells.items())
+    write_durably(folder / "06-leakage.json", f'{head},\n "cells": {{\n{lines}\n }}\n}}\n'.encode())
     write_durably(folder / "06-leakage.csv", leakage_csv(results))
     draw_leakage(results, folder, Path.cwd() / "runs" / "experiments" / "06-leakage" / "pictures")
     machines = "; ".join(sorted({item["machine"] for item in made.values()}))

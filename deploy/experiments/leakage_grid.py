@@ -170,10 +170,20 @@ def _protection(settings: dict[str, Any]) -> Protection:
     )
 
 
+def picture_name(data: str, source: str, masking: str, attack: str) -> str:
+    """Return the name of the file with pictures of an attack on a gradient that nothing but masking protects."""
+    return f"{data}-{source}-{masking}-{attack}.npz"
+
+
 def _keep_pictures(
     folder: Path, settings: dict[str, Any], attack: str, real: np.ndarray[Any, Any], read: np.ndarray[Any, Any]
 ) -> None:
-    marks = [settings["data"], settings["source"], settings["masking"], str(settings["size"]), attack]
-    place = folder / "pictures" / f"{'-'.join(marks)}.npz"
+    if settings["baselines"] or settings["mechanism"] != "none" or settings["mode"] != "gradient":
+        return
+    place = (
+        folder
+        / "pictures"
+        / picture_name(settings["data"], settings["source"], f"{settings['masking']}-{settings['size']}", attack)
+    )
     place.parent.mkdir(parents=True, exist_ok=True)
     np.savez(place, real=real, read=read)

@@ -149,7 +149,7 @@ def _tables(results: Results) -> list[str]:
         "makes 1022 bins as narrow as one image and gives up the rest, which reads k/(e(B+M)) of them and is the best "
         "of all once M is large. `generator`: a diffusion model adapted to training images, as a consortium would "
         "(RetinaMNIST: for nine minutes only); `matched`: the same with `aegis cache build --match-moments`, which "
-        "brings mean and covariance to the hospital's own and so takes such directions away; `real`: "
+        "brings mean and covariance to the hospital's own and so takes most of such directions away; `real`: "
         "images of the training split that are not attacked, as far as there are enough. tau*: what the best of 2048 "
         "foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: above the "
         "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness "
@@ -176,7 +176,7 @@ def _detectors(results: Results) -> list[str]:
         "Whether a server that has 1024 images of the same generator, and images of other people, tells victims from "
         "caches that it never saw: the area under the ROC curve (0.5 is guessing) of a small network trained on them, "
         "and of Fisher's direction. Where a direction tells them apart, bins along it hold real images alone, and no "
-        "number of synthetic ones helps: RetinaMNIST's generator shows it. Matched moments take it away.",
+        "number of synthetic ones helps: RetinaMNIST's generator shows it. Matched moments take most of it away.",
         "\n".join(rows),
     ]
 

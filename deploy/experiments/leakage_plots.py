@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from deploy.experiments.cells import Result
 from deploy.experiments.leakage_cells import CHEST, PAPER, SIZES
+from deploy.experiments.leakage_grid import picture_name
 from deploy.experiments.leakage_sources import REAL
 from federation.durable import write_durably
 from federation.occupancy import expected_verbatim_share
@@ -85,9 +86,8 @@ def _draw_curves(results: Results) -> Figure:
 def _draw_pictures(pictures: Path) -> Figure | None:
     """Return originals and what was read of them under three settings; None where nothing is kept."""
     attack = "rtf-cumulative-front-k1024"
-    marks = {"no defence": f"{CHEST}-{REAL}-none-0", "sequential": f"{CHEST}-{REAL}-sequential-{PAPER}"}
-    marks["lambda"] = f"{CHEST}-{REAL}-lambda-{PAPER}"
-    kept = {name: pictures / f"{mark}-{attack}.npz" for name, mark in marks.items()}
+    marks = {"no defence": "none-0", "sequential": f"sequential-{PAPER}", "lambda": f"lambda-{PAPER}"}
+    kept = {name: pictures / picture_name(CHEST, REAL, mark, attack) for name, mark in marks.items()}
     if not all(path.is_file() for path in kept.values()):
         return None
     rows: dict[str, np.ndarray[Any, Any]] = {}
