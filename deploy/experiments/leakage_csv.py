@@ -1,4 +1,4 @@
-"""Every number of the leakage experiment in one table for other programs: a row per cell and attack."""
+"""The numbers of the leakage experiment for other programs: a table of a row per cell and attack, and short cells."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ def leakage_csv(results: Results) -> bytes:
         writer.writeheader()
         writer.writerows(rows)
     return text.getvalue().encode()
+
+
+def shorten(result: Result) -> Result:
+    """Return a cell without histograms, which only plots need, and with the rates of guesses and of Hungarian pairs."""
+    short: Result = {}
+    for name, item in result.items():
+        if not isinstance(item, dict) or "oracle" not in item:
+            short[name] = item
+            continue
+        nulls = {null: _rates(found) for null, found in item["nulls"].items()}
+        hungarian = None if item["hungarian"] is None else _rates(item["hungarian"])
+        oracle = {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")}
+        short[name] = {**item, "oracle": oracle, "nulls": nulls, "hungarian": hungarian}
+    return short
+
+
+def _rates(found: Result) -> list[float]:
+    return [rate["recovered"]["share"] for rate in found["rates"]]
 
 
 def _rows(results: Results) -> Iterator[dict[str, Any]]:

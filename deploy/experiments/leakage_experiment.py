@@ -28,7 +28,7 @@ from deploy.experiments.leakage_cells import (
     table_name,
 )
 from deploy.experiments.leakage_chapters import guard_results
-from deploy.experiments.leakage_csv import leakage_csv
+from deploy.experiments.leakage_csv import leakage_csv, shorten
 from deploy.experiments.leakage_grid import CAPACITY, SEEDS
 from deploy.experiments.leakage_guard import guard_cells
 from deploy.experiments.leakage_page import leakage_sections, widest_excess
@@ -89,7 +89,7 @@ def write_leakage_results(results: Results, made: dict[str, dict[str, str]], fol
     """
     claims = leakage_claims(results)
     folder.mkdir(parents=True, exist_ok=True)
-    cells = {name: {"made": made[name], **_shortened(result)} for name, result in results.items()}
+    cells = {name: {"made": made[name], **shorten(result)} for name, result in results.items()}
     head = json.dumps({"command": COMMAND, "claims": claims_as_json(claims, made)}, indent=1).removesuffix("\n}")
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(cell)}" for name, cell in cells.items())
     write_durably(folder / "06-leakage.json", f'{head},\n "cells": {{\n{lines}\n }}\n}}\n'.encode())
@@ -103,24 +103,6 @@ def write_leakage_results(results: Results, made: dict[str, dict[str, str]], fol
         *leakage_sections(results),
     ]
     write_durably(folder / "06-leakage.md", ("\n\n".join(part for part in sections if part) + "\n").encode())
-
-
-def _shortened(result: Result) -> Result:
-    """Return a cell without histograms, which only plots need, and with the rates of guesses and of Hungarian pairs."""
-    short: Result = {}
-    for name, item in result.items():
-        if not isinstance(item, dict) or "oracle" not in item:
-            short[name] = item
-            continue
-        nulls = {null: _rates(found) for null, found in item["nulls"].items()}
-        hungarian = None if item["hungarian"] is None else _rates(item["hungarian"])
-        oracle = {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")}
-        short[name] = {**item, "oracle": oracle, "nulls": nulls, "hungarian": hungarian}
-    return short
-
-
-def _rates(found: Result) -> list[float]:
-    return [rate["recovered"]["share"] for rate in found["rates"]]
 
 
 def _known_claims(results: Results) -> list[Claim]:
