@@ -15,6 +15,8 @@ from attacks.defences.registry import BASELINES
 from attacks.registry import list_attacks
 from attacks.threat_model import CONTROLS, KNOWLEDGE
 
+_WIDTH = 150
+
 
 def show_list(*, as_json: bool) -> None:
     """Print all attacks and baseline defences."""
@@ -23,7 +25,8 @@ def show_list(*, as_json: bool) -> None:
         words = {"controls": dict(CONTROLS), "knows": dict(KNOWLEDGE)}
         typer.echo(json.dumps({"attacks": attacks, "defences": defences, "words": words}, indent=1))
         return
-    console = Console()
+    # In a narrower terminal lines break; a table squeezed into it would hide what it says.
+    console = Console(width=max(Console().width, _WIDTH))
     table = Table(Column("attack", no_wrap=True), "source", "controls", "knows", "rounds", "sees", box=box.SIMPLE)
     for row in attacks:
         joined = [", ".join(row[key]) or "-" for key in ("controls", "knows")]
