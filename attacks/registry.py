@@ -38,7 +38,7 @@ ADAM_LINEAR = tuple(
     RobbingTheFed(carrier="mlp", ability="adam-linear", movement=movement) for movement in (1e-8, 1e-7, 1e-6)
 )
 EVASIVE = tuple(RobbingTheFed(carrier="mlp", direction="random", noise=noise) for noise in (1e-4, 1e-3, 1e-2, 0.1, 0.3))
-CROWDED = tuple(RobbingTheFed(carrier="mlp", crowd=64 + size) for size in (2048, 3004, 6071))
+CROWDED = tuple(RobbingTheFed(carrier="mlp", crowd=64 + size) for size in (2048, 3004, 9139))
 """For servers that know how many images there are in all, which they mostly set themselves."""
 
 CLIPPED = (

@@ -17,8 +17,9 @@ REAL_IMAGES = 64
 TARGET = 0.05
 CROWDED = ("interleaved", "interleaved-auto", "interleaved-cautious")
 AUTO = smallest_size(REAL_IMAGES, CAPACITY, TARGET)
-CAUTIOUS = smallest_size(REAL_IMAGES, 2 * CAPACITY, TARGET)
-"""`masking.size = "auto"` where a server of k=1024 bins is expected, and where twice as many are."""
+CAUTION = 3
+CAUTIOUS = smallest_size(REAL_IMAGES, CAUTION * CAPACITY, TARGET)
+"""`masking.size = "auto"` where a server of k=1024 bins is expected, and where `CAUTION` times as many are."""
 
 PROTECTIONS = {
     "none": ("none", 0),

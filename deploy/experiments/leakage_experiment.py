@@ -10,6 +10,7 @@ from typing import Any
 from deploy.experiments.cells import Cell, Result
 from deploy.experiments.claims import Claim, claim, claims_as_json, claims_as_table
 from deploy.experiments.leakage_cells import (
+    CAUTION,
     CAUTIOUS,
     CHEST,
     EPSILON,
@@ -160,12 +161,11 @@ def _masked_claim(results: Results) -> Claim:
         values = [max(item.points for item in excesses.values())]
         each = "; ".join(f"{data} {item.in_words()}" for data, item in excesses.items())
         note = (
-            f"not the defaults: masking.size=auto with masking.capacity=2048 (M={CAUTIOUS}) and `aegis cache build "
-            "--match-moments`; interleaved, a generator adapted to training images; the worst of nine single-round "
-            "attacks with k=1024 and of 18, 24, 30, 40 dB and tau* over the best foreign image (of 2048; "
+            f"not the defaults: masking.size=auto with masking.capacity={CAUTION * CAPACITY} (M={CAUTIOUS}) and `aegis "
+            "cache build --match-moments`; interleaved, a generator adapted to training images; the worst of nine "
+            "single-round attacks with k=1024 and of 18, 24, 30, 40 dB and tau* over the best foreign image (of 2048; "
             f"PneumoniaMNIST 1148, RetinaMNIST 520): {each}. {_usual_excesses(results)}. Bins for a crowd read "
-            f"k/(e(B+M)), {100 * crowded_verbatim_share(REAL_IMAGES, CAUTIOUS, CAPACITY):.1f} %; M=9000 would leave "
-            f"{100 * crowded_verbatim_share(REAL_IMAGES, 9000, CAPACITY):.1f} % and was not measured"
+            f"k/(e(B+M)), {100 * crowded_verbatim_share(REAL_IMAGES, CAUTIOUS, CAPACITY):.1f} %"
         )
     return _claim("best_aegis_excess_rr_points", "<= 5", values, "points", part="tables", note=note, cells=cells)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from deploy.experiments.cells import Result
 from deploy.experiments.leakage_cells import (
     AUTO,
+    CAUTION,
     CAUTIOUS,
     CHEST,
     PAPER,
@@ -18,6 +19,7 @@ from deploy.experiments.leakage_cells import (
     table_name,
 )
 from deploy.experiments.leakage_chapters import CALIBRATED, RR18, RR30, further_sections, height, share
+from deploy.experiments.leakage_grid import CAPACITY
 from deploy.experiments.leakage_sources import DATA, MATCHED, REAL
 from federation.occupancy import expected_verbatim_share
 
@@ -154,8 +156,8 @@ def _tables(results: Results) -> list[str]:
         "foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: above the "
         "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness "
         "of the bin. "
-        f"M={AUTO} is `masking.size=auto` for a server with 1024 bins and a target of {100 * TARGET:g} %, M={CAUTIOUS} "
-        "for one with 2048. In one batch `joint` and `interleaved` are the same.",
+        f"M={AUTO} is `masking.size=auto` for a server with {CAPACITY} bins and a target of {100 * TARGET:g} %, M={CAUTIOUS} "
+        f"for one with {CAUTION * CAPACITY}. In one batch `joint` and `interleaved` are the same.",
         "\n".join(rows),
         *_detectors(results),
     ]

@@ -21,7 +21,7 @@ from federation.randomness import numpy_stream
 DATA = ("pneumoniamnist", "organamnist", "retinamnist")
 GENERATED, MATCHED, REAL = "generator", "matched", "real"
 _MINUTES = {"pneumoniamnist": FULL_MINUTES, "organamnist": FULL_MINUTES, "retinamnist": 9.0}
-_PER_CLASS = {"pneumoniamnist": 3600, "organamnist": 700, "retinamnist": 1420}
+_PER_CLASS = {"pneumoniamnist": 5100, "organamnist": 930, "retinamnist": 2050}
 
 
 def pool_cells(data_root: str) -> list[Cell]:
