@@ -156,8 +156,8 @@ def _tables(results: Results) -> list[str]:
         "foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: above the "
         "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness "
         "of the bin. "
-        f"M={AUTO} is `masking.size=auto` for a server with {CAPACITY} bins and a target of {100 * TARGET:g} %, M={CAUTIOUS} "
-        f"for one with {CAUTION * CAPACITY}. In one batch `joint` and `interleaved` are the same.",
+        f"M={AUTO} is `masking.size=auto` for a server with {CAPACITY} bins and a target of {100 * TARGET:g} %, "
+        f"M={CAUTIOUS} for one with {CAUTION * CAPACITY}. In one batch `joint` and `interleaved` are the same.",
         "\n".join(rows),
         *_detectors(results),
     ]
