@@ -7,8 +7,10 @@ import typer
 from deploy.attack.command import attack
 from deploy.cache.command import cache
 from deploy.experiments.command import experiment
+from deploy.federate.command import federate
 from deploy.inspect_data import data
 from deploy.ledger import ledger
+from deploy.node.command import node
 from deploy.policy import policy
 from deploy.rebuild_report import report_command
 from deploy.simulate import simulate_command
@@ -22,8 +24,14 @@ main.add_typer(cache, name="cache")
 main.add_typer(attack, name="attack")
 main.add_typer(ledger, name="ledger")
 main.add_typer(policy, name="policy")
+main.add_typer(node, name="node")
+main.add_typer(federate, name="federate")
 
 
 @main.callback()
 def _group() -> None:
     """Train imaging models together, hospital by hospital."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Keeps one run going to its end: a crash of server app, SuperLink or machine costs time, and nothing else.
+
+Flower fails the run whose SuperLink or server app is killed and starts it no more. All state that counts is in the
+run's own folder, so a new run of Flower resumes where the last version was made durable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deploy.outcome import summary_stamp
+from federation.config import Configuration, flatten
+from federation.errors import RunFailedError
+from server_app.run_folder import RunFolder
+from server_app.summary import Summary
+
+_POLL_S = 3.0
+_AGAIN_S = 5.0
+_FINISHED, _COMPLETED, _STOPPED = "finished:", "finished:completed", "finished:stopped"
+
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+class Runs(Protocol):
+    """Where runs are submitted: a SuperLink, or a test's."""
+
+    def submit(self, app: Path, run_config: dict[str, Any], /) -> str:
+        """Submit a run and return its id; `RunFailedError` where that fails."""
+
+    def status(self, run_id: str, /) -> str | None:
+        """Return the status of a run; None while nobody tells."""
+
+    def unfinished(self) -> str | None:
+        """Return the id of the newest run that has not finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """Who keeps which run.
+
+    Attributes:
+        runs: where it is submitted.
+        app: folder of the Flower app.
+        configuration: of the run.
+        attempts: how often a crashed run is started again before it is given up.
+        tell: called with every event and its fields.
+        sleep: waits so many seconds.
+    """
+
+    runs: Runs
+    app: Path
+    configuration: Configuration
+    attempts: int
+    tell: Tell
+    sleep: Callable[[float], None] = time.sleep
+
+    def keep(self) -> Summary:
+        """Return the summary of the run once it has ended.
+
+        A run of this name that was broken off is resumed, and one that goes on is followed: a keeper that was killed
+        is started again like everything else.
+
+        Raises:
+            RunFailedError: the run failed for a reason of its own, was stopped, or crashed too often.
+        """
+        folder = RunFolder.of(self.configuration.run)
+        before = summary_stamp(folder)
+        run_id = self.runs.unfinished()
+        if run_id:
+            self.tell("followed", {"run": run_id})
+        for attempt in range(self.attempts + 1):
+            run_id = run_id or self._submit(resume=_was_broken_off(folder))
+            status = self._wait(run_id)
+            self.tell("ended", {"run": run_id, "status": status, "attempt": attempt})
+            if summary_stamp(folder) not in (0, before):
+                return _finish(folder, status)
+            if status == _STOPPED:
+                raise RunFailedError(f"Run {run_id} was stopped.")
+            run_id = None
+            self.sleep(_AGAIN_S)
+        raise RunFailedError(f"The run ended without a result {self.attempts + 1} times; {folder.path} has its log.")
+
+    def _submit(self, *, resume: bool) -> str:
+        """Return the id of the run, submitted as soon as somebody takes it."""
+        settings = {**flatten(self.configuration), "run.resume": resume or self.configuration.run.resume}
+        refused = ""
+        while True:
+            try:
+                run_id = self.runs.submit(self.app, settings)
+            except RunFailedError as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    self.tell("not-taken", {"reason": refused})
+                self.sleep(_AGAIN_S)
+                continue
+            self.tell("submitted", {"run": run_id, "resume": resume})
+            return run_id
+
+    def _wait(self, run_id: str) -> str:
+        while True:
+            status = self.runs.status(run_id)
+            if status is not None and status.startswith(_FINISHED):
+                return status
+            self.sleep(_POLL_S)
+
+
+def _was_broken_off(folder: RunFolder) -> bool:
+    """Return whether there is a run to go on with: versions, and no result."""
+    return folder.checkpoints.is_dir() and any(folder.checkpoints.iterdir()) and not folder.summary.exists()
+
+
+def _finish(folder: RunFolder, status: str) -> Summary:
+    summary = Summary.model_validate_json(folder.summary.read_text(encoding="utf-8"))
+    if status != _COMPLETED:
+        raise RunFailedError(f"Expected the run to end as {_COMPLETED}, found {status}: {folder.path} says why.")
+    return summary

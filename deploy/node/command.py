@@ -1,0 +1,101 @@
+"""`aegis node run`: what a hospital's container does for as long as it is up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from client_app.site import default_state_dir
+from deploy.node.processes import Child, ProcessLog
+from deploy.node.settings import POLICY, NodeSettings, versions
+from deploy.node.state import NodeState, Phase, node_folder, write_state
+from deploy.node.supervisor import Supervisor, report
+from federation.errors import ConfigurationError, SiteError
+
+node = typer.Typer(no_args_is_help=True, help="Run this hospital's node.")
+
+_RETRY_S = 10.0
+_PAGE_PORT = 8077
+_FLOWER_PORT = 9094
+
+
+@node.callback()
+def _group() -> None:
+    """Run this hospital's node."""
+
+
+@node.command("run")
+def run_command(
+    kit: Annotated[Path, typer.Option(help="Folder of the kit.")] = Path("/etc/aegis"),
+    policy: Annotated[Path | None, typer.Option(help="The site.toml; by default the one in the kit's folder.")] = None,
+    page_host: Annotated[str, typer.Option(help="Address of the status page; empty for no page.")] = "127.0.0.1",
+    page_port: Annotated[int, typer.Option(help="Port of the status page.")] = _PAGE_PORT,
+    flower_port: Annotated[int, typer.Option(help="Port of Flower's Runtime API on 127.0.0.1.")] = _FLOWER_PORT,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for files that need not survive.")] = None,
+) -> None:
+    """Keep this hospital connected until SIGTERM: SuperNode, watchdog and status page.
+
+    A kit or policy that cannot be used is said on the page and in the log, and read again every ten seconds.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    policy_path = policy or kit / POLICY
+    folder = scratch or Path(tempfile.mkdtemp(prefix="aegis-node-"))
+    settings = _await_settings(kit, policy_path, stop, scratch=folder, port=flower_port)
+    if settings is None:
+        return
+    page = _start_page(settings, page_host, page_port) if page_host else None
+    try:
+        Supervisor(settings).run(stop)
+    finally:
+        if page is not None:
+            page.stop()
+
+
+def _await_settings(kit: Path, policy: Path, stop: threading.Event, *, scratch: Path, port: int) -> NodeSettings | None:
+    """Return the settings once they can be used; None where the node was stopped before."""
+    started, told = time.time(), ""
+    while not stop.is_set():
+        try:
+            return NodeSettings.read(kit, policy, scratch=scratch, port=port)
+        except (ConfigurationError, SiteError) as error:
+            if str(error) != told:
+                told = str(error)
+                report("misconfigured", detail=told)
+            _tell_misconfigured(told, started)
+        stop.wait(_RETRY_S)
+    return None
+
+
+def _tell_misconfigured(detail: str, started: float) -> None:
+    state = NodeState(
+        written=time.time(),
+        phase=Phase.MISCONFIGURED,
+        since=started,
+        detail=detail,
+        versions=versions(),
+        started=started,
+    )
+    try:
+        write_state(default_state_dir(), state)
+    except OSError as error:
+        report("state-not-written", errno=error.errno)
+
+
+def _start_page(settings: NodeSettings, host: str, port: int) -> Child:
+    command = [
+        *(sys.executable, "-m", "deploy.cli", "status", "serve"),
+        *("--policy", str(settings.policy_path), "--kit", str(settings.folder)),
+        *("--host", host, "--port", str(port)),
+    ]
+    log = ProcessLog(node_folder(settings.state_dir) / "page.log")
+    return Child("page", command, os.environ, log)

@@ -1,0 +1,70 @@
+"""The way to the server, tried out: does anybody answer there, and what time is it there?"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+
+from deploy.trust.kit import Kit
+
+_TIMEOUT_S = 5.0
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What came of one try.
+
+    Attributes:
+        reachable: whether the server said that it is well, over TLS that the consortium's authority vouches for.
+        found: why not, in words for the hospital's own people.
+        clock_skew_s: its clock minus ours; None where it told no time. Whole seconds are all that HTTP tells.
+        time: when it was tried.
+    """
+
+    reachable: bool
+    found: str = ""
+    clock_skew_s: float | None = None
+    time: float = 0.0
+
+
+def proxies(kit: Kit) -> dict[str, str]:
+    """Return the environment variables under which Flower's client takes the hospital's proxy, and only on this way."""
+    if not kit.proxy:
+        return {}
+    own = "127.0.0.1,localhost,::1"
+    return {"HTTPS_PROXY": kit.proxy, "https_proxy": kit.proxy, "NO_PROXY": own, "no_proxy": own}
+
+
+def probe(kit: Kit, folder: Path) -> Probe:
+    """Return whether the server of `kit` can be reached, through the kit's proxy where it names one.
+
+    Args:
+        kit: which server, and through which proxy.
+        folder: of the kit, with the certificate of its authority.
+    """
+    now = time.time()
+    try:
+        trusted = ssl.create_default_context(cafile=str(folder / kit.ca))
+        with httpx.Client(verify=trusted, proxy=kit.proxy or None, timeout=_TIMEOUT_S, trust_env=False) as client:
+            answer = client.get(f"https://{kit.server}/health")
+    except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+        return Probe(reachable=False, found=f"{type(error).__name__}: {error}", time=now)
+    middle = (now + time.time()) / 2
+    skew = _skew(answer.headers.get("date", ""), middle)
+    if answer.status_code != _OK:
+        return Probe(reachable=False, found=f"it answers {answer.status_code}", clock_skew_s=skew, time=now)
+    return Probe(reachable=True, clock_skew_s=skew, time=now)
+
+
+def _skew(date: str, now: float) -> float | None:
+    try:
+        # The date is the begin of a second.
+        return parsedate_to_datetime(date).timestamp() + 0.5 - now
+    except (TypeError, ValueError):
+        return None

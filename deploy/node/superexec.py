@@ -1,0 +1,19 @@
+"""Flower's SuperExec, starting the hospital's own ClientApp for every task: `python -m deploy.node.superexec ...`."""
+
+from __future__ import annotations
+
+from flwr.supercore.cli.flower_superexec import flower_superexec
+from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
+
+CLIENT_APP_COMMAND = "aegis-clientapp"
+"""The command, on the PATH of the installation, that `clientapp` is."""
+
+
+def main() -> None:
+    """Run the SuperExec until it is told to stop."""
+    TASK_TYPE_TO_COMMAND[TaskType.CLIENT_APP] = CLIENT_APP_COMMAND
+    flower_superexec()
+
+
+if __name__ == "__main__":
+    main()
