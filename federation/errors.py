@@ -78,6 +78,7 @@ class RefusalCode(StrEnum):
     TOO_LARGE = "too-large"
     DISCARDED = "discarded"
     WRONG_HOSPITAL = "wrong-hospital"
+    WRONG_KEY = "wrong-key"
     UNKNOWN_NODE = "unknown-node"
     UNKNOWN_MESSAGE = "unknown-message"
     DUPLICATE_REPLY = "duplicate-reply"

@@ -90,6 +90,10 @@ class Correspondence:
         """Return the nodes that are connected now."""
         return self._link.node_ids()
 
+    def name_of(self, node_id: int) -> str:
+        """Return the hospital for which the coordinator registered the key of a node; empty where keys bind nobody."""
+        return self._link.name_of(node_id)
+
     def note_totals(self) -> None:
         """Write time and traffic so far into the progress."""
         self.progress.elapsed_s = self._clock.now()

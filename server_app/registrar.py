@@ -19,7 +19,13 @@ _TICK_S = 0.5
 _ASK_AGAIN_AFTER_S = 30.0
 _LONGEST_PATIENCE_S = 600.0
 # A hospital that restarts may appear on a new node before Flower notices that its old one is gone; its door then opens.
-_MAY_PASS = (RefusalCode.NODE_LOST, RefusalCode.SITE_ERROR, RefusalCode.DUPLICATE_HOSPITAL)
+# One that speaks for another than its key stands for may have its site.toml corrected.
+_MAY_PASS = (
+    RefusalCode.NODE_LOST,
+    RefusalCode.SITE_ERROR,
+    RefusalCode.DUPLICATE_HOSPITAL,
+    RefusalCode.WRONG_KEY,
+)
 
 
 class Registrar:
@@ -129,6 +135,12 @@ class Registrar:
         if configured and enrolment.hospital_id not in configured:
             raise RefusalError(
                 RefusalCode.WRONG_HOSPITAL, f"Expected one of {configured}, found {enrolment.hospital_id!r}."
+            )
+        if (registered := self._mail.name_of(node_id)) and registered != enrolment.hospital_id:
+            raise RefusalError(
+                RefusalCode.WRONG_KEY,
+                f"Expected {registered!r}, for which the key of this node is registered, found one that calls itself "
+                f"{enrolment.hospital_id!r}.",
             )
         if self._shape is not None and DataShape.of(enrolment) != self._shape:
             raise RefusalError(

@@ -1,0 +1,62 @@
+"""A hospital speaks for the name under which the coordinator registered its key, and for no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from server_app.grid_link import GridLink
+from server_app.simulation.virtual_grid import VirtualClock, VirtualGrid
+from tests.doubles import Hospitals, configure
+from tests.server_app.runs import events, run_on, seconds
+
+A, B = "hospital-000", "hospital-001"
+SETTINGS: dict[str, Any] = {"run__hospital_evaluation": False, "run__allow_silent_hospitals": True}
+
+
+def registered(names: Mapping[int, str]) -> type[VirtualGrid]:
+    """Return a grid that names its nodes as Flower's do."""
+
+    class Registered(VirtualGrid):
+        def get_nodes(self) -> Iterable[SimpleNamespace]:
+            return [SimpleNamespace(node_id=node, name=names.get(node, "")) for node in self.get_node_ids()]
+
+    return Registered
+
+
+def test_hospital_under_its_own_key_takes_part(tmp_path: Path) -> None:
+    settings = configure(tmp_path, aggregation__rounds=2, run__hospitals=2, **SETTINGS)
+
+    summary = run_on(settings, seconds(10, 10), Hospitals(), make=registered({2: A, 3: B}))
+
+    assert summary.refused == {}
+    assert [summary.per_hospital[name].updates for name in (A, B)] == [2, 2]
+
+
+@pytest.mark.parametrize("claimed", [B, "hospital-999"])
+def test_hospital_that_calls_itself_another_than_its_key_says_is_refused(tmp_path: Path, claimed: str) -> None:
+    settings = configure(tmp_path, aggregation__rounds=2, run__wait_s=20.0, run__hospitals=2, **SETTINGS)
+
+    summary = run_on(settings, seconds(10, 10), Hospitals(names={0: claimed}), make=registered({2: A, 3: B}))
+
+    assert set(summary.refused) == {"wrong-key"}
+    assert {event["hospital"] for event in events(tmp_path, "enrol")} == {B}
+    assert summary.per_hospital[B].updates == 2
+
+
+def test_nodes_that_nobody_registered_speak_for_themselves(tmp_path: Path) -> None:
+    settings = configure(tmp_path, aggregation__rounds=1, run__hospitals=2, **SETTINGS)
+
+    summary = run_on(settings, seconds(10, 10), Hospitals(), make=registered({}))
+
+    assert summary.refused == {}
+
+
+def test_grid_that_lists_no_nodes_names_nobody() -> None:
+    link = GridLink(SimpleNamespace(), VirtualClock(), give_up_s=1.0)  # type: ignore[arg-type]
+
+    assert link.name_of(2) == ""
