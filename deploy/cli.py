@@ -14,6 +14,7 @@ from deploy.node.command import node
 from deploy.policy import policy
 from deploy.rebuild_report import report_command
 from deploy.simulate import simulate_command
+from deploy.trust.command import enrol
 
 main = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 main.command("simulate")(simulate_command)
@@ -24,6 +25,7 @@ main.add_typer(cache, name="cache")
 main.add_typer(attack, name="attack")
 main.add_typer(ledger, name="ledger")
 main.add_typer(policy, name="policy")
+main.add_typer(enrol, name="enrol")
 main.add_typer(node, name="node")
 main.add_typer(federate, name="federate")
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from client_app.model_guard.bias_ladder import find_bias_ladder
 from client_app.model_guard.collinear_rows import find_collinear_rows
+from client_app.model_guard.common_direction import find_common_direction
 from client_app.model_guard.finding import Finding
 from client_app.model_guard.layers import HiddenLayer, has_hidden_layers, read_hidden_layers
 from client_app.model_guard.plain_kernels import find_plain_kernels
@@ -24,6 +25,7 @@ _KERNEL_DIMENSIONS = 4
 
 _CHECKS: tuple[Callable[[HiddenLayer], Finding | None], ...] = (
     find_collinear_rows,
+    find_common_direction,
     find_shared_measurement,
     find_bias_ladder,
     find_repeated_columns,
