@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from deploy.outcome import usage_errors
+from deploy.exits import usage_errors
 from deploy.settings import load_configuration
 from federation.config import Configuration
 from federation.datasets.image_set import Dataset, Task

@@ -18,7 +18,7 @@ from rich.text import Text
 from client_app.ledger.inspection import Inspection, inspect_ledger
 from client_app.ledger.summary import Line, flatten_row, row_as_dict, summarize
 from client_app.ledger.verification import Finding
-from deploy.outcome import usage_errors
+from deploy.exits import usage_errors
 from federation.durable import write_durably
 from federation.errors import ConfigurationError, LedgerError
 from federation.identifiers import IDENTIFIER_RULE, is_identifier

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from deploy.outcome import finish, usage_errors
+from deploy.exits import usage_errors
+from deploy.outcome import finish
 from federation.errors import ConfigurationError
 from server_app.run_folder import RunFolder
 from server_app.summary import Summary

@@ -15,9 +15,10 @@ import typer
 from rich.console import Console
 
 from client_app.main import app as client_app
+from deploy.exits import usage_errors
 from deploy.flower_run import LocalFlower
 from deploy.masking_plan import tell_plan
-from deploy.outcome import finish, summary_stamp, usage_errors
+from deploy.outcome import finish, summary_stamp
 from deploy.progress import RunProgress
 from deploy.settings import load_configuration
 from federation.config import Configuration, flatten

@@ -19,7 +19,7 @@ from deploy.cache.display import describe_cache, draw_sheet
 from deploy.cache.every import build_every, describe_every, summarize
 from deploy.cache.permitted import PermittedImages, permit_by_policy, permit_simulated
 from deploy.cache.request import BuildRequest, Place
-from deploy.outcome import exit_codes
+from deploy.exits import exit_codes
 from federation.errors import CacheError, ConfigurationError
 
 cache = typer.Typer(no_args_is_help=True, help="Synthetic images for masking: build, check and audit them.")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.exits import usage_errors
 from deploy.experiments.async_chapter import Chapter, Results
 from deploy.experiments.async_ladder import LADDER
 from deploy.experiments.async_server import SERVER
@@ -17,7 +18,6 @@ from deploy.experiments.async_sweep import SWEEP
 from deploy.experiments.cells import Cell
 from deploy.experiments.claims import Claim, claims_as_json, claims_as_table
 from deploy.experiments.experiment import Experiment, run_experiment
-from deploy.outcome import usage_errors
 from federation.durable import write_durably
 from federation.errors import ConfigurationError
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from deploy.exits import usage_errors
 from deploy.experiments.cells import Cell, CellStore, Result, run_cells
 from deploy.experiments.claims import Claim, claims_as_json
-from deploy.outcome import usage_errors
 from federation.errors import AegisError, ConfigurationError
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from deploy.exits import exit_codes
 from deploy.federate.keeper import Keeper
 from deploy.federate.superlink import SuperLink
-from deploy.outcome import describe, exit_codes
+from deploy.outcome import describe
 from deploy.settings import load_configuration
 from server_app.run_folder import RunFolder
 

@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from deploy.outcome import exit_codes
+from deploy.exits import exit_codes
 from deploy.trust.authority import AUTHORITY_DAYS, SERVER_DAYS
 from deploy.trust.consortium import INTERNAL_SANS, Consortium
 from deploy.trust.consortium_folder import ConsortiumFolder, told
@@ -181,7 +181,8 @@ def show_command(folder: Folder = _FOLDER, as_json: AsJson = False) -> None:
 def register_command(
     superlink: Annotated[str, typer.Option("--superlink", help="Name or host:port of the SuperLink.")] = "superlink",
     flower_home: Annotated[
-        Path, typer.Option("--flower-home", envvar="FLWR_HOME", help="Flower's home; its connection `aegis` is written.")
+        Path,
+        typer.Option("--flower-home", envvar="FLWR_HOME", help="Flower's home; its connection `aegis` is written."),
     ] = Path(".flwr"),
     folder: Folder = _FOLDER,
     as_json: AsJson = False,

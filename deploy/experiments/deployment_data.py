@@ -1,0 +1,77 @@
+"""Chest X-rays as hospitals hold them: PNG files in a folder per finding, divided among three hospitals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from federation.config import DataConfig
+from federation.datasets.sites import load_site
+
+_CLASSES = ("normal", "pneumonia")
+_SPLITS = ("train", "validation", "test")
+
+
+def write_share(target: Path, root: str, *, site: int, sites: int, most: int, mark: str = "") -> int:
+    """Write one hospital's share of PneumoniaMNIST as PNG files, and return how many there are.
+
+    Args:
+        target: its folder.
+        root: folder with the MedMNIST files.
+        site: which share, counted from 0.
+        sites: how many there are.
+        most: images that are written at most.
+        mark: part of every file name, by which a file name would be recognized elsewhere.
+    """
+    data = DataConfig(name="pneumoniamnist", root=root, partition="iid")
+    share = load_site(data, site=site, sites=sites, seed=0)
+    written = 0
+    for split in _SPLITS:
+        images = getattr(share, split)
+        for number in range(len(images)):
+            if written == most:
+                return written
+            folder = target / _CLASSES[int(images.labels[number])]
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = images.images[number, 0]
+            Image.fromarray(pixels).save(folder / f"{mark}{split}-{number:05d}.png")
+            written += 1
+    return written
+
+
+def site_policy(hospital: str, **changes: Any) -> dict[str, Any]:
+    """Return the policy of a hospital of the experiment: DP-SGD, masking from a cache of its own, noised scores."""
+    policy: dict[str, Any] = {
+        "hospital-id": hospital,
+        "state-dir": "/var/lib/aegis",
+        "keys-dir": "/var/lib/aegis-keys",
+        "data": {"id": "chest", "name": "folder", "root": "/data"},
+        "privacy": {"mechanisms": ["dp-sgd"], "max-epsilon": 1000.0, "max-delta": 1e-5},
+        "models": {"allowed": ["mlp", "cnn"]},
+        "masking": {"cache": "/var/lib/aegis/cache", "required": True, "min-size": 256},
+        "evaluation": {"metrics": "noised"},
+    }
+    return {**policy, **changes}
+
+
+def run_tables(*, rounds: int, **changes: Any) -> dict[str, Any]:
+    """Return the settings of a run: asynchronous, with DP-SGD and masking, on a small network."""
+    tables: dict[str, Any] = {
+        "data": {"name": "folder"},
+        "model": {"name": "mlp", "hidden-units": 64},
+        "training": {"optimizer": "sgd", "learning-rate": 0.3, "batch-size": 64},
+        "aggregation": {"rule": "buffered", "buffer-size": 2, "rounds": rounds},
+        "privacy": {"mechanism": "dp-sgd", "noise-multiplier": 1.0},
+        "masking": {"mode": "interleaved", "size": "256"},
+        "run": {
+            "name": "chest",
+            "root": "/runs",
+            "hospitals": 3,
+            "wait-s": 300.0,
+            "central-evaluation": False,
+            "evaluate-every": 5,
+        },
+    }
+    return {**tables, **changes}
