@@ -8,6 +8,8 @@ the difference (`client_app.pending`) until the server's decision, which one of 
 
 from __future__ import annotations
 
+import time
+
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -174,9 +176,10 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
         bill, protection = plan_update(site, ledger, key, configuration, task.plan, images, masking)
         require_room(site, ledger, key, bill)
     PendingStore.of(site).clear()
-    noise = site.noise("train", task.model_version)
+    noise, started = site.noise("train", task.model_version), time.monotonic()
     with cpu_threads(task.plan.threads):
         update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise, masking=masking)
+    _log(site, "trained", model_version=task.model_version, milliseconds=round(1000 * (time.monotonic() - started)))
     return TrainedUpdate(
         run=configuration.run.name,
         key=key,

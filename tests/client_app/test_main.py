@@ -178,8 +178,9 @@ def test_scores_are_those_of_the_split_that_was_asked_for(desk: Desk, split: str
 def test_finished_training_is_logged_at_the_hospital_only(desk: Desk) -> None:
     desk.train(desk.build())
 
-    entry = json.loads(desk.log())
-    assert {key: entry[key] for key in ("event", "model_version", "examples")} == {
+    trained, sent = map(json.loads, desk.log().splitlines())
+    assert (trained["event"], trained["model_version"], trained["milliseconds"] > 0) == ("trained", 3, True)
+    assert {key: sent[key] for key in ("event", "model_version", "examples")} == {
         "event": "update", "model_version": 3, "examples": len(desk.data().train),
     }  # fmt: skip
 

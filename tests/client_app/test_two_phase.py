@@ -409,7 +409,14 @@ def test_every_step_is_in_the_hospitals_log(clinic: Clinics) -> None:
     entries = [json.loads(line) for line in hospital.log().splitlines()]
 
     events = [(entry["event"], entry["model_version"]) for entry in entries]
-    assert events == [("ready", 0), ("update", 0), ("ready", 1), ("discarded", 1)]
+    assert events == [
+        ("trained", 0),
+        ("ready", 0),
+        ("update", 0),
+        ("trained", 1),
+        ("ready", 1),
+        ("discarded", 1),
+    ]
 
 
 @pytest.mark.parametrize("message_type", [RELEASE, DISCARD])
