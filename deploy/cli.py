@@ -78,6 +78,30 @@ def _federate() -> typer.Typer:
     return federate
 
 
+def _status() -> typer.Typer:
+    from deploy.status_page.command import status
+
+    return status
+
+
+def _doctor() -> typer.Typer:
+    from deploy.doctor.command import doctor
+
+    return doctor
+
+
+def _bundle() -> typer.Typer:
+    from deploy.bundle.command import bundle
+
+    return bundle
+
+
+def _coordinator() -> typer.Typer:
+    from deploy.coordinator.command import coordinator
+
+    return coordinator
+
+
 COMMANDS: dict[str, Callable[[], typer.Typer | Callable[..., None]]] = {
     "simulate": _simulate,
     "report": _report,
@@ -88,8 +112,12 @@ COMMANDS: dict[str, Callable[[], typer.Typer | Callable[..., None]]] = {
     "ledger": _ledger,
     "policy": _policy,
     "enrol": _enrol,
-    "federate": _federate,
+    "bundle": _bundle,
+    "doctor": _doctor,
     "node": _node,
+    "status": _status,
+    "federate": _federate,
+    "coordinator": _coordinator,
 }
 """What each subcommand is, by name: a group of commands, or the function of a single one."""
 

@@ -14,7 +14,7 @@ class Claim:
 
     Attributes:
         id: stable name.
-        target: what was asked for, for example "<= 2" or "in 91..97".
+        target: what was asked for, for example "<= 2" or "in 91..97"; "stated" where any number will do.
         value: what was measured; None when it was not.
         unit: of the value.
         seeds: seeds behind it.
@@ -39,6 +39,8 @@ class Claim:
         """Whether the value meets the target."""
         if self.value is None:
             return False
+        if self.target == "stated":
+            return True
         relation, _, bound = self.target.partition(" ")
         if relation == "in":
             low, _, high = bound.partition("..")
@@ -52,7 +54,7 @@ def claim(identity: str, target: str, values: Sequence[float], *, unit: str, com
 
     Args:
         identity: stable name.
-        target: "<= x", ">= x", "== x" or "in x..y".
+        target: "<= x", ">= x", "== x", "in x..y" or "stated".
         values: one per seed or repetition.
         unit: of the values.
         command: what makes them.

@@ -11,6 +11,7 @@ import typer
 from deploy.experiments.experiment import Experiment, data_folder, run_experiment
 from deploy.experiments.parts import (
     CACHE_PARTS,
+    DEPLOYMENT_PARTS,
     FEDAVG_PARTS,
     LADDER_PARTS,
     LEAKAGE_PARTS,
@@ -212,6 +213,33 @@ def leakage_command(
     )
     root = data_folder(data, "medmnist")
     run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)
+
+
+@experiment.command("deployment")
+def deployment_command(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Only these parts, repeatable: {', '.join(DEPLOYMENT_PARTS)}.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the MedMNIST files; else they are downloaded.")] = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure deployment on real containers, as root beside a container engine. Run it in the source tree."""
+    from deploy.experiments.deployment_experiment import (
+        deployment_cells,
+        deployment_claims,
+        write_deployment_results,
+    )
+
+    experiment = Experiment(
+        slug="07-deployment",
+        parts=DEPLOYMENT_PARTS,
+        cells=lambda parts, data_root, _: deployment_cells(parts, data_root=data_root),
+        claims=deployment_claims,
+        write=write_deployment_results,
+    )
+    root = data_folder(data, "medmnist")
+    run_experiment(experiment, part=part, data_root=root, jobs=1, fresh=fresh, as_json=as_json)
 
 
 def _run_chapter(

@@ -8,14 +8,15 @@ from typing import Any
 from PIL import Image
 
 from federation.config import DataConfig
-from federation.datasets.sites import load_site
+from federation.datasets.image_set import ImageSet
+from federation.datasets.sites import load_own_folder, load_site
 
+_NAME = "pneumoniamnist"
 _CLASSES = ("normal", "pneumonia")
-_SPLITS = ("train", "validation", "test")
 
 
 def write_share(target: Path, root: str, *, site: int, sites: int, most: int, mark: str = "") -> int:
-    """Write one hospital's share of PneumoniaMNIST as PNG files, and return how many there are.
+    """Write a hospital's share of the training split of PneumoniaMNIST as PNG files, and return how many there are.
 
     Args:
         target: its folder.
@@ -23,22 +24,24 @@ def write_share(target: Path, root: str, *, site: int, sites: int, most: int, ma
         site: which share, counted from 0.
         sites: how many there are.
         most: images that are written at most.
-        mark: part of every file name, by which a file name would be recognized elsewhere.
+        mark: begin of every file name, by which a file name would be recognized elsewhere.
     """
-    data = DataConfig(name="pneumoniamnist", root=root, partition="iid")
-    share = load_site(data, site=site, sites=sites, seed=0)
-    written = 0
-    for split in _SPLITS:
-        images = getattr(share, split)
-        for number in range(len(images)):
-            if written == most:
-                return written
-            folder = target / _CLASSES[int(images.labels[number])]
-            folder.mkdir(parents=True, exist_ok=True)
-            pixels = images.images[number, 0]
-            Image.fromarray(pixels).save(folder / f"{mark}{split}-{number:05d}.png")
-            written += 1
-    return written
+    share = load_site(DataConfig(name=_NAME, root=root, partition="iid"), site=site, sites=sites, seed=0).train
+    return _write(target, share, most, mark)
+
+
+def write_public(target: Path, root: str, *, most: int) -> int:
+    """Write images that no hospital holds, as a public collection from which caches are filled."""
+    return _write(target, load_own_folder(DataConfig(name=_NAME, root=root), seed=0).test, most, "")
+
+
+def _write(target: Path, images: ImageSet, most: int, mark: str) -> int:
+    count = min(most, len(images))
+    for number in range(count):
+        folder = target / _CLASSES[int(images.labels[number].item())]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images.images[number, 0]).save(folder / f"{mark}{number:05d}.png")
+    return count
 
 
 def site_policy(hospital: str, **changes: Any) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def run_tables(*, rounds: int, **changes: Any) -> dict[str, Any]:
         "model": {"name": "mlp", "hidden-units": 64},
         "training": {"optimizer": "sgd", "learning-rate": 0.3, "batch-size": 64},
         "aggregation": {"rule": "buffered", "buffer-size": 2, "rounds": rounds},
-        "privacy": {"mechanism": "dp-sgd", "noise-multiplier": 1.0},
+        "privacy": {"mechanism": "dp-sgd", "noise-multiplier": 1.0, "evaluation-noise-multiplier": 1.0},
         "masking": {"mode": "interleaved", "size": "256"},
         "run": {
             "name": "chest",

@@ -111,6 +111,10 @@ class Stage:
         """Return what a command prints in the running container of a service."""
         return self.compose("exec", "-T", service, *command, limit_s=limit_s)
 
+    def name(self, service: str) -> str:
+        """Return the name of the container of a service."""
+        return f"{self.project}-{service}-1"
+
     def container(self, service: str) -> str:
         """Return the id of the container of a service, running or not; empty where there is none."""
         return self.compose("ps", "-a", "-q", service).strip()
@@ -127,18 +131,11 @@ class Stage:
         state = self.inspect(service)["State"]
         return bool(state["Running"]) and state.get("Health", {}).get("Status", "healthy") == "healthy"
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return the events of the run so far, as the run folder has them; the last line may still be being written."""
-        try:
-            text = self.execute("coordinator", "sh", "-c", "cat /runs/*/events.jsonl")
-        except RunFailedError:
-            return []
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
-
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of the run; None before there is one."""
         try:
-            found: dict[str, Any] = json.loads(self.execute("coordinator", "sh", "-c", "cat /runs/*/summary.json"))
+            text = docker("exec", self.name("coordinator"), "sh", "-c", "cat /runs/*/summary.json")
+            found: dict[str, Any] = json.loads(text)
         except (RunFailedError, ValueError):
             return None
         return found
@@ -146,7 +143,8 @@ class Stage:
     def node_state(self, hospital: str) -> dict[str, Any]:
         """Return what the supervisor of a hospital says of its node."""
         try:
-            found: dict[str, Any] = json.loads(self.execute(hospital, "cat", "/var/lib/aegis/node/state.json"))
+            text = docker("exec", self.name(hospital), "cat", "/var/lib/aegis/node/state.json")
+            found: dict[str, Any] = json.loads(text)
         except (RunFailedError, ValueError):
             return {}
         return found
@@ -185,22 +183,30 @@ def docker(*arguments: str, limit_s: float = 120.0) -> str:
     return run(["docker", *arguments], limit_s=limit_s)
 
 
-def run(command: list[str], *, limit_s: float = 600.0, environment: Mapping[str, str] | None = None) -> str:
+def run(
+    command: list[str], *, limit_s: float = 600.0, environment: Mapping[str, str] | None = None, given: str = ""
+) -> str:
     """Return what a command prints on its standard output.
 
     Raises:
         RunFailedError: it ended with another status than 0, or did not end in time.
     """
+    shown = " ".join(command)
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=limit_s, errors="replace"
+            command,
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise RunFailedError(f"Expected `{' '.join(command)}` to end within {limit_s:g} s.") from None
+        raise RunFailedError(f"Expected `{shown}` to end within {limit_s:g} s.") from None
     if done.returncode:
-        raise RunFailedError(
-            f"`{' '.join(command)}` ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
-        )
+        raise RunFailedError(f"`{shown}` ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
 
 

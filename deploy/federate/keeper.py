@@ -18,7 +18,8 @@ from federation.errors import RunFailedError
 from server_app.run_folder import RunFolder
 from server_app.summary import Summary
 
-_POLL_S = 3.0
+_LOOK_S = 3.0
+_ASK_EVERY_S = 30.0
 _AGAIN_S = 5.0
 _FINISHED, _COMPLETED, _STOPPED = "finished:", "finished:completed", "finished:stopped"
 
@@ -35,7 +36,7 @@ class Runs(Protocol):
         """Return the status of a run; None while nobody tells."""
 
     def unfinished(self) -> str | None:
-        """Return the id of the newest run that has not finished."""
+        """Return the id of the newest run that has not finished; `RunFailedError` while nobody tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,27 +70,29 @@ class Keeper:
         """
         folder = RunFolder.of(self.configuration.run)
         before = summary_stamp(folder)
-        run_id = self.runs.unfinished()
-        if run_id:
-            self.tell("followed", {"run": run_id})
         for attempt in range(self.attempts + 1):
-            run_id = run_id or self._submit(resume=_was_broken_off(folder))
-            status = self._wait(run_id)
+            run_id = self._start(resume=_was_broken_off(folder))
+            status = self._wait(run_id, folder, before)
             self.tell("ended", {"run": run_id, "status": status, "attempt": attempt})
             if summary_stamp(folder) not in (0, before):
                 return _finish(folder, status)
             if status == _STOPPED:
                 raise RunFailedError(f"Run {run_id} was stopped.")
-            run_id = None
             self.sleep(_AGAIN_S)
         raise RunFailedError(f"The run ended without a result {self.attempts + 1} times; {folder.path} has its log.")
 
-    def _submit(self, *, resume: bool) -> str:
-        """Return the id of the run, submitted as soon as somebody takes it."""
+    def _start(self, *, resume: bool) -> str:
+        """Return the id of the run that goes on, or else of one that is submitted as soon as somebody takes it.
+
+        A run may go on of which nobody heard that it was taken: two would want the same folder.
+        """
         settings = {**flatten(self.configuration), "run.resume": resume or self.configuration.run.resume}
         refused = ""
         while True:
             try:
+                if run_id := self.runs.unfinished():
+                    self.tell("followed", {"run": run_id})
+                    return run_id
                 run_id = self.runs.submit(self.app, settings)
             except RunFailedError as error:
                 if str(error) != refused:
@@ -100,12 +103,16 @@ class Keeper:
             self.tell("submitted", {"run": run_id, "resume": resume})
             return run_id
 
-    def _wait(self, run_id: str) -> str:
+    def _wait(self, run_id: str, folder: RunFolder, before: int) -> str:
+        """Return how the run ended: asked seldom, since a question is a process, and often once there is a result."""
         while True:
             status = self.runs.status(run_id)
             if status is not None and status.startswith(_FINISHED):
                 return status
-            self.sleep(_POLL_S)
+            waited = 0.0
+            while waited < _ASK_EVERY_S:
+                self.sleep(_LOOK_S)
+                waited += _LOOK_S if summary_stamp(folder) in (0, before) else _ASK_EVERY_S
 
 
 def _was_broken_off(folder: RunFolder) -> bool:

@@ -59,8 +59,15 @@ class SuperLink:
         return str(runs[0]["status"]) if runs else None
 
     def unfinished(self) -> str | None:
-        """Return the id of the newest run that has not finished; None where there is none, or nobody tells."""
-        runs = [run for run in self._list() or [] if not str(run["status"]).startswith(_FINISHED)]
+        """Return the id of the newest run that has not finished; None where there is none.
+
+        Raises:
+            RunFailedError: the SuperLink does not tell.
+        """
+        listed = self._list()
+        if listed is None:
+            raise RunFailedError(f"Expected the SuperLink at {self.address} to list its runs, found no answer.")
+        runs = [run for run in listed if not str(run["status"]).startswith(_FINISHED)]
         return str(runs[0]["run-id"]) if runs else None
 
     def nodes(self) -> list[dict[str, Any]] | None:

@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 
+from client_app.policy import read_policy
 from client_app.site import default_state_dir
 from deploy.node.processes import Child, ProcessLog
 from deploy.node.settings import POLICY, NodeSettings, versions
-from deploy.node.state import NodeState, Phase, node_folder, write_state
+from deploy.node.state import NodeState, Phase, write_state
 from deploy.node.supervisor import Supervisor, report
 from federation.errors import ConfigurationError, SiteError
 
@@ -50,12 +51,11 @@ def run_command(
         signal.signal(number, lambda *_: stop.set())
     policy_path = policy or kit / POLICY
     folder = scratch or Path(tempfile.mkdtemp(prefix="aegis-node-"))
-    settings = _await_settings(kit, policy_path, stop, scratch=folder, port=flower_port)
-    if settings is None:
-        return
-    page = _start_page(settings, page_host, page_port) if page_host else None
+    page = _start_page(kit, policy_path, folder, page_host, page_port) if page_host else None
     try:
-        Supervisor(settings).run(stop)
+        settings = _await_settings(kit, policy_path, stop, scratch=folder, port=flower_port)
+        if settings is not None:
+            Supervisor(settings).run(stop)
     finally:
         if page is not None:
             page.stop()
@@ -71,12 +71,12 @@ def _await_settings(kit: Path, policy: Path, stop: threading.Event, *, scratch: 
             if str(error) != told:
                 told = str(error)
                 report("misconfigured", detail=told)
-            _tell_misconfigured(told, started)
+            _tell_misconfigured(told, started, policy)
         stop.wait(_RETRY_S)
     return None
 
 
-def _tell_misconfigured(detail: str, started: float) -> None:
+def _tell_misconfigured(detail: str, started: float, policy: Path) -> None:
     state = NodeState(
         written=time.time(),
         phase=Phase.MISCONFIGURED,
@@ -86,16 +86,23 @@ def _tell_misconfigured(detail: str, started: float) -> None:
         started=started,
     )
     try:
-        write_state(default_state_dir(), state)
+        write_state(_state_dir(policy), state)
     except OSError as error:
         report("state-not-written", errno=error.errno)
 
 
-def _start_page(settings: NodeSettings, host: str, port: int) -> Child:
+def _state_dir(policy: Path) -> Path:
+    """Return where the page looks for the node's state: the policy may be sound where the kit is not."""
+    try:
+        return Path(read_policy(policy).state_dir)
+    except SiteError:
+        return default_state_dir()
+
+
+def _start_page(kit: Path, policy: Path, scratch: Path, host: str, port: int) -> Child:
     command = [
         *(sys.executable, "-m", "deploy.cli", "status", "serve"),
-        *("--policy", str(settings.policy_path), "--kit", str(settings.folder)),
+        *("--policy", str(policy), "--kit", str(kit)),
         *("--host", host, "--port", str(port)),
     ]
-    log = ProcessLog(node_folder(settings.state_dir) / "page.log")
-    return Child("page", command, os.environ, log)
+    return Child("page", command, os.environ, ProcessLog(scratch / "page.log"))

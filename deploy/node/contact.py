@@ -63,8 +63,11 @@ class ContactNotes(logging.Handler):
         )
         self._contact = self._contact.model_copy(update=changed)
         part = self._path.with_suffix(".part")
-        part.write_text(self._contact.model_dump_json(), encoding="utf-8")
-        part.replace(self._path)
+        try:
+            part.write_text(self._contact.model_dump_json(), encoding="utf-8")
+            part.replace(self._path)
+        except OSError:  # A full volume must not fail the request, with which the SuperNode's worker would end.
+            self.handleError(record)
 
 
 def note_contacts(path: Path) -> None:

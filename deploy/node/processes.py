@@ -85,9 +85,12 @@ class Child:
         self._reader.join(timeout=1.0)
 
     def _read(self, output: IO[str] | None) -> None:
-        for line in output or ():
-            self.last_lines.append(line.rstrip("\n"))
-            self._log.write(self._name, line.rstrip("\n"))
+        if output is None:
+            return
+        with output:
+            for line in output:
+                self.last_lines.append(line.rstrip("\n"))
+                self._log.write(self._name, line.rstrip("\n"))
 
 
 def _has(process: psutil.Process, command: str) -> bool:

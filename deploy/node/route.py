@@ -12,6 +12,8 @@ import httpx
 
 from deploy.trust.kit import Kit
 
+PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
+"""Environment variables, in capitals here, from which an HTTP client takes a proxy."""
 _TIMEOUT_S = 5.0
 _OK = 200
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from client_app.policy import SitePolicy, read_policy
 from deploy.flower_run import flower_environment
-from deploy.node.route import proxies
+from deploy.node.route import PROXY_VARIABLES, proxies
 from deploy.trust.kit import Kit
 from federation.errors import ConfigurationError
 
@@ -95,9 +95,14 @@ class NodeSettings:
         ]
 
     def environment(self) -> Mapping[str, str]:
-        """Return the environment of both: offline but for the server, at home in the scratch folder."""
-        home = self.scratch / "flower"
-        return {**flower_environment(home), **proxies(self.kit), "PYTHONUNBUFFERED": "1"}
+        """Return the environment of both: offline but for the server, at home in the scratch folder.
+
+        Of proxies it names the kit's and no other: one that Docker hands to every container would be put between the
+        SuperExec and the SuperNode, too, and is none that `route` has tried.
+        """
+        inherited = flower_environment(self.scratch / "flower")
+        own = {name: value for name, value in inherited.items()}
+        return {**own, **proxies(self.kit), "PYTHONUNBUFFERED": "1"}
 
 
 def versions() -> dict[str, str]:

@@ -101,10 +101,8 @@ def read_state(state_dir: Path) -> NodeState | None:
         DataError: the file is damaged.
     """
     try:
-        text = state_path(state_dir).read_text(encoding="utf-8")
+        return NodeState.model_validate_json(state_path(state_dir).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    try:
-        return NodeState.model_validate_json(text)
     except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"Expected the node's state in {state_path(state_dir)}, found: {error}") from None

@@ -1,9 +1,13 @@
-"""Flower's SuperExec, starting the hospital's own ClientApp for every task: `python -m deploy.node.superexec ...`."""
+"""Flower's SuperExec, starting the hospital's own ClientApp for every task: `python -m deploy.node.superexec ...`.
+
+The server says of which kind a run's tasks are, and for some kinds Flower has other commands that run a bundle's code:
+a server that called its run an agent's would otherwise get past `clientapp`.
+"""
 
 from __future__ import annotations
 
 from flwr.supercore.cli.flower_superexec import flower_superexec
-from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
+from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
 CLIENT_APP_COMMAND = "aegis-clientapp"
 """The command, on the PATH of the installation, that `clientapp` is."""
@@ -11,7 +15,7 @@ CLIENT_APP_COMMAND = "aegis-clientapp"
 
 def main() -> None:
     """Run the SuperExec until it is told to stop."""
-    TASK_TYPE_TO_COMMAND[TaskType.CLIENT_APP] = CLIENT_APP_COMMAND
+    TASK_TYPE_TO_COMMAND.update(dict.fromkeys(TASK_TYPE_TO_COMMAND, CLIENT_APP_COMMAND))
     flower_superexec()
 
 

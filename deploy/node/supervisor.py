@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from deploy.node.contact import Contact, read_contact
+from deploy.node.contact import read_contact
 from deploy.node.pause import is_paused
 from deploy.node.processes import Child, ProcessLog
 from deploy.node.route import Probe, probe
@@ -48,6 +48,7 @@ class Supervisor:
         self._probe: Probe | None = None
         self._restarts: list[Restart] = []
         self._failures, self._not_before = 0, 0.0
+        self._heard = 0.0
         self._verdict = Verdict(phase=Phase.STARTING, detail="")
         self._since, self._written = self._started, 0.0
         self._versions = versions()
@@ -56,6 +57,7 @@ class Supervisor:
         """Mind the node until `stop` is set, then end its processes."""
         self._settings.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self._settings.scratch / "flower").mkdir(exist_ok=True, mode=0o700)
+        self._settings.contact_file.unlink(missing_ok=True)
         try:
             while not stop.is_set():
                 self._step()
@@ -82,15 +84,18 @@ class Supervisor:
         self._tell(verdict)
 
     def _judge(self) -> Verdict:
+        """Return how the node stands; the clock may have been set back since anything was noted."""
         node, now = self._node, time.time()
         running = node is not None and node.running
         if self._exec is not None and self._exec.runs_below(CLIENT_APP_COMMAND):
             self._busy = now
-        contact = read_contact(self._settings.contact_file) if node else Contact()
-        connected = self._verdict.phase is Phase.CONNECTED
-        if self._probe is None or now - self._probe.time > (_PROBE_EVERY_S if connected else _PROBE_SOON_S):
+        contact = read_contact(self._settings.contact_file)
+        every = _PROBE_EVERY_S if self._verdict.phase is Phase.CONNECTED else _PROBE_SOON_S
+        if self._probe is None or not 0 <= now - self._probe.time <= every:
             self._probe = probe(self._settings.kit, self._settings.folder)
-        started = node.started if node else now
+        started = now
+        if node is not None:
+            started = node.started = min(node.started, now)
         seen = Observation(
             now=now, running=running, started=started, busy=self._busy, contact=contact, probe=self._probe
         )
@@ -107,7 +112,7 @@ class Supervisor:
             self._end()
             self._not_before = now + _WAITS_S[min(self._failures, len(_WAITS_S) - 1)]
             self._failures += 1
-        if now < self._not_before:
+        if 0 < self._not_before - now <= _WAITS_S[-1]:
             return
         self._settings.contact_file.unlink(missing_ok=True)
         self._settings.secret_file.unlink(missing_ok=True)
@@ -137,17 +142,17 @@ class Supervisor:
         if changed:
             self._since = now
             report("phase", phase=verdict.phase.value, detail=verdict.detail)
-        if not changed and verdict.detail == self._verdict.detail and now - self._written < _WRITE_EVERY_S:
+        if not changed and verdict.detail == self._verdict.detail and 0 <= now - self._written < _WRITE_EVERY_S:
             return
         self._verdict, self._written = verdict, now
-        contact = read_contact(self._settings.contact_file)
+        self._heard = read_contact(self._settings.contact_file).answered or self._heard
         state = NodeState(
             written=now,
             phase=verdict.phase,
             since=self._since,
             detail=verdict.detail,
             server=self._settings.kit.server,
-            last_contact=contact.answered or None,
+            last_contact=self._heard or None,
             clock_skew_s=self._probe.clock_skew_s if self._probe else None,
             restarts=tuple(self._restarts),
             versions=self._versions,

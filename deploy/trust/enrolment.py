@@ -243,9 +243,7 @@ def _hand_out(
 
 
 def _with_key_as_previous(hospital: Hospital) -> Hospital:
-    return hospital.model_copy(
-        update={"previous_key": hospital.public_key, "previous_node_id": hospital.node_id, "node_id": ""}
-    )
+    return hospital.model_copy(update={"previous_key": hospital.public_key, "previous_node_id": hospital.node_id})
 
 
 def _without_keys(hospital: Hospital) -> Hospital:

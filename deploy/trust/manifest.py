@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,21 @@ SIGNATURE = f"{SUMS}.sig"
 MOST_SUMS_BYTES = 1 << 24
 _CHUNK = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignedList:
+    """A list whose signature was found right.
+
+    Attributes:
+        sums: the list, byte for byte.
+        signature: of it.
+        digests: SHA-256 in hexadecimal by name, in the order of the list.
+    """
+
+    sums: bytes
+    signature: bytes
+    digests: dict[str, str]
 
 
 def is_safe_name(name: str) -> bool:
@@ -117,20 +133,20 @@ def sign_folder(folder: Path, key: Ed25519PrivateKey) -> bytes:
     return sums
 
 
-def read_signed(sums: bytes, signature: bytes, key: Ed25519PublicKey) -> dict[str, str]:
-    """Return the digests by name of the list `sums`, which is looked into only when its signature is right.
+def read_signed(sums: bytes, signature: bytes, key: Ed25519PublicKey) -> SignedList:
+    """Return the list `sums`, which is looked into only when its signature is right.
 
     Raises:
         VerificationError: the signature is not of `key`, or the list is not one.
     """
     require_signature(key, signature, sums)
-    return parse_sums(sums)
+    return SignedList(sums=sums, signature=signature, digests=parse_sums(sums))
 
 
 def verify_folder(
     folder: Path, key: Ed25519PublicKey, take: Callable[[str, Iterator[bytes]], str] | None = None
-) -> dict[str, str]:
-    """Return the digests by name of the signed files in `folder`, once each of them is what was signed.
+) -> SignedList:
+    """Return the list of the signed files in `folder`, once each of them is what was signed and nothing else is there.
 
     Args:
         folder: with `SHA256SUMS` and its signature at its top.
@@ -146,16 +162,16 @@ def verify_folder(
         if name not in found:
             raise VerificationError(f"Expected {name} in {folder}, found none: nothing here is signed.")
     with open_file(folder / SUMS) as sums, open_file(folder / SIGNATURE) as signature:
-        digests = read_signed(sums.read(MOST_SUMS_BYTES), signature.read(SIGNATURE_BYTES + 1), key)
-    if extra := sorted(found - set(digests) - {SUMS, SIGNATURE}):
+        signed = read_signed(sums.read(MOST_SUMS_BYTES), signature.read(SIGNATURE_BYTES + 1), key)
+    if extra := sorted(found - set(signed.digests) - {SUMS, SIGNATURE}):
         raise VerificationError(f"Expected only what {SUMS} lists in {folder}, found also {extra[0]!r}.")
-    if missing := sorted(set(digests) - found):
+    if missing := sorted(set(signed.digests) - found):
         raise VerificationError(f"Expected {missing[0]!r} in {folder}, as {SUMS} lists it, found it missing.")
-    for name, digest in digests.items():
+    for name, digest in signed.digests.items():
         with open_file(folder / name) as file:
             actual = (take or _hash)(name, read_chunks(file))
         require_digest(name, expected=digest, found=actual)
-    return digests
+    return signed
 
 
 def require_digest(name: str, *, expected: str, found: str) -> None:

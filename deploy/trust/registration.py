@@ -81,8 +81,10 @@ def register_hospitals(folder: ConsortiumFolder, registry: Registry) -> Registra
         missing = [(key, name) for key, name in accepted.items() if key not in living and key not in withdrawn]
         for key, name in missing:
             registry.register(key, name)
-        after = registry.nodes()
-        folder.write(_with_node_ids(consortium, _by_key(after, living=True)))
+        after = registry.nodes() if leaving or missing else before
+        written = _with_node_ids(consortium, _by_key(after, living=True))
+        if written != consortium:
+            folder.write(written)
     return Registration(
         registered=_names(name for _, name in missing),
         unregistered=_names(consortium.owner_of(key) for key, _ in leaving),

@@ -26,6 +26,7 @@ _HISTORIES = f"{_ACCOUNTING}::test_history_of_gaussian_releases_is_private_at_th
 _CALIBRATED = f"{_ACCOUNTING}::test_calibrated_noise_makes_one_release_private"
 _ONE_RELEASE = f"{_ACCOUNTING}::test_one_gaussian_release_is_private_at_the_epsilon_and_delta_it_is_said_to_cost"
 
+_PAGES = "tests/deploy/web/test_application.py"
 COVERED = {
     "aegis_cache.store.build.CacheBuild": (
         "tests/aegis_cache/store/test_build.py"
@@ -79,6 +80,19 @@ COVERED = {
     "deploy.cache.private_descent.train_privately": (
         f"{_GENERATORS}::test_noise_on_the_sum_is_the_multiplier_times_the_clip_norm_whoever_was_sampled"
     ),
+    "deploy.node.clientapp": (
+        "tests/deploy/node/test_clientapp.py"
+        "::test_whatever_bundle_a_server_sends_the_installed_code_answers_and_nothing_of_it_is_run_or_kept"
+    ),
+    "deploy.status_page.forecast.releases_left": (
+        "tests/deploy/status_page/test_forecast.py::test_so_many_fit_and_one_more_does_not"
+    ),
+    "deploy.status_page.switch.Guard": (
+        "tests/deploy/status_page/test_switch.py::test_token_of_another_browser_action_or_process_does_not_count"
+    ),
+    "deploy.web.headers.SecurityHeaders": f"{_PAGES}::test_every_answer_carries_the_security_headers",
+    "deploy.web.hosts.KnownHosts": f"{_PAGES}::test_page_answers_to_names_it_knows_and_to_no_other",
+    "deploy.web.templates.environment": (f"{_PAGES}::test_template_escapes_every_value_whatever_its_file_is_called"),
     "federation.accounting.gaussian.analytic_noise_multiplier": _CALIBRATED,
     "federation.accounting.gaussian.classic_noise_multiplier": _CALIBRATED,
     "federation.accounting.gaussian.gaussian_delta": _ONE_RELEASE,

@@ -1,0 +1,88 @@
+"""The chapters of the page on deployment."""
+
+from __future__ import annotations
+
+from deploy.experiments.cells import Result
+from deploy.experiments.deployment_first_update import COMMANDS
+
+Results = dict[str, Result]
+
+
+def deployment_sections(results: Results) -> list[str]:
+    """Return the chapters that there are finished cells for."""
+    return [
+        *_first_update(results),
+        *_faults(results.get("faults")),
+        *_security(results.get("security")),
+        *_footprint(results.get("footprint")),
+    ]
+
+
+def _first_update(results: Results) -> list[str]:
+    rows = ["| way out | minutes | commands | contacted |", "|---|---|---|---|"]
+    for name, way in (("first-update", "straight"), ("first-update-proxy", "through an HTTP CONNECT proxy")):
+        if name in results:
+            found = results[name]
+            rows.append(f"| {way} | {found['minutes']:.2f} | {found['commands']} | {', '.join(found['contacted'])} |")
+    if len(rows) == 2:
+        return []
+    typed = "\n".join(COMMANDS)
+    return [
+        "## From a kit to the first update",
+        "A hospital joins two others whose run goes on. Its administrator edits `site.toml` and `.env` and types:",
+        f"```bash\n{typed}\n```",
+        "Every packet that leaves the hospital's network for elsewhere is dropped, and seen on its bridge. The "
+        "server's certificate is the consortium's own authority's.",
+        "\n".join(rows),
+    ]
+
+
+def _faults(found: Result | None) -> list[str]:
+    if found is None:
+        return []
+    rows = ["| fault | survived | versions | minutes | seen |", "|---|---|---|---|---|"]
+    for item in found["faults"]:
+        before, after = item["versions"]
+        told = " ".join(str(item["told"]).replace("|", "/").split())
+        rows.append(
+            f"| {item['name']} | {'yes' if item['survived'] else 'no'} | {before} to {after} | {item['minutes']:.1f} "
+            f"| {told} |"
+        )
+    sound = found["contradictions"] or "none"
+    return [
+        "## Faults",
+        "One run of three hospitals (asynchronous, DP-SGD, masking, chest X-rays) through all of them. After each, "
+        "versions have no gap, no update is in the model twice, every ledger is sound, and no update is in the model "
+        "that its hospital has not booked. What was booked and lost on the way stays spent.",
+        "\n".join(rows),
+        f"At the end: {found['status']}, version {found['version']}, {found['updates']} updates counted and "
+        f"{found['in-history']} in the history of the model; contradictions: {sound}.",
+    ]
+
+
+def _security(found: Result | None) -> list[str]:
+    if found is None:
+        return []
+    tried = [f"| {name} | {came or 'refused'} |" for name, came in found["closed"].items()]
+    statuses = ", ".join(f"{count} times {status}" for status, count in sorted(found["fuzzed"]["statuses"].items()))
+    return [
+        "## Who gets in",
+        "\n".join(["| tried | came of it |", "|---|---|", *tried, f"| a revoked key | {found['revoked']} |"]),
+        f"{found['fuzzed']['sent']} malformed or unauthorized requests through the edge: answered {statuses}; let in: "
+        f"{found['fuzzed']['let_in'] or 'none'}; tables of the SuperLink's database whose number of rows changed: "
+        f"{found['changed'] or 'none'}.",
+        f"Marks planted in file names and PNG text chunks were found on the server in: {found['marks'] or 'no place'} "
+        f"({found['bytes-searched'] / 1e6:.0f} MB searched, after a run with {found['updates']} updates).",
+    ]
+
+
+def _footprint(found: Result | None) -> list[str]:
+    if found is None:
+        return []
+    rows = ["| container | memory, MB | processor, % of a core |", "|---|---|---|"]
+    rows += [
+        f"| {service} | {seen['memory-mb']:.0f} | {seen['cpu-percent']:.1f} |"
+        for service, seen in sorted(found["idle"].items())
+    ]
+    sizes = ", ".join(f"{image} {size:.0f} MB" for image, size in found["images-mb"].items())
+    return ["## What it costs", f"Images, unpacked: {sizes}. Idle, a minute after the start:", "\n".join(rows)]
