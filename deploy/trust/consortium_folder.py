@@ -77,9 +77,18 @@ class ConsortiumFolder:
             raise ConfigurationError("\n".join([f"{self.toml}:", *told(error)])) from None
 
     def write(self, consortium: Consortium) -> None:
-        """Replace `consortium.toml`, durably."""
+        """Replace `consortium.toml`, durably, and what the page shows of it."""
         checked = Consortium.model_validate(consortium.model_dump(by_alias=True))
         write_durably(self.toml, tomli_w.dumps(checked.model_dump(by_alias=True)).encode(), mode=0o644)
+        self.show()
+
+    def show(self) -> None:
+        """Copy what the coordinator's page needs into `page/`, which is all that its container sees: no private key."""
+        page = self.path / "page"
+        (page / "server" / "current").mkdir(parents=True, exist_ok=True)
+        for path in (self.toml, self.authority, self.server / "current" / "server.crt"):
+            if path.is_file():
+                write_durably(page / path.relative_to(self.path), path.read_bytes(), mode=0o644)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

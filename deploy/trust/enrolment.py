@@ -203,6 +203,7 @@ def renew_certificate(folder: ConsortiumFolder, *, days: int) -> Pair:
         consortium = folder.read()
         pair = issue(read_pair(folder.authority), consortium.server_names, days=days)
         install_server_pair(folder.server, pair)
+        folder.show()
         return pair
 
 
