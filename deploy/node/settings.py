@@ -101,7 +101,7 @@ class NodeSettings:
         SuperExec and the SuperNode, too, and is none that `route` has tried.
         """
         inherited = flower_environment(self.scratch / "flower")
-        own = {name: value for name, value in inherited.items()}
+        own = {name: value for name, value in inherited.items() if name.upper() not in PROXY_VARIABLES}
         return {**own, **proxies(self.kit), "PYTHONUNBUFFERED": "1"}
 
 
