@@ -34,6 +34,7 @@ def run_command(
     ca: Annotated[Path, typer.Option(help="The consortium's certificate authority, PEM.")] = Path("/etc/aegis/ca.crt"),
     app: Annotated[Path, typer.Option(help="Folder of the Flower app.")] = Path("/opt/aegis-app"),
     attempts: Annotated[int, typer.Option(help="How often a crashed run is resumed.", min=0)] = 20,
+    again: Annotated[bool, typer.Option(help="Run anew what has ended under this name and these settings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON at the end.")] = False,
 ) -> None:
     """Start the run, or follow the one that goes on, and resume it after crashes, until it has ended."""
@@ -42,7 +43,7 @@ def run_command(
         with tempfile.TemporaryDirectory(prefix="aegis-flower-") as home:
             link = SuperLink(Path(home), superlink, ca)
             keeper = Keeper(runs=link, app=app, configuration=configuration, attempts=attempts, tell=_tell)
-            summary = keeper.keep()
+            summary = keeper.keep(again=again)
     text = summary.model_dump_json() if as_json else describe(summary, RunFolder.of(configuration.run))
     typer.echo(text)
 

@@ -2,10 +2,15 @@
 
 Flower fails the run whose SuperLink or server app is killed and starts it no more. All state that counts is in the
 run's own folder, so a new run of Flower resumes where the last version was made durable.
+
+How a run ended is noted beside its result, with what was asked for: a keeper that is started again, as containers are,
+says so once more and does not run it a second time, which hospitals would pay for.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +19,17 @@ from typing import Any, Protocol
 
 from deploy.outcome import summary_stamp
 from federation.config import Configuration, flatten
+from federation.durable import write_durably
 from federation.errors import RunFailedError
 from server_app.run_folder import RunFolder
-from server_app.summary import Summary
+from server_app.summary import RunStatus, Summary
 
 _LOOK_S = 3.0
 _ASK_EVERY_S = 30.0
 _AGAIN_S = 5.0
 _FINISHED, _COMPLETED, _STOPPED = "finished:", "finished:completed", "finished:stopped"
+
+_NOTE = "kept.json"
 
 Tell = Callable[[str, dict[str, Any]], None]
 
@@ -59,22 +67,30 @@ class Keeper:
     tell: Tell
     sleep: Callable[[float], None] = time.sleep
 
-    def keep(self) -> Summary:
+    def keep(self, *, again: bool = False) -> Summary:
         """Return the summary of the run once it has ended.
 
         A run of this name that was broken off is resumed, and one that goes on is followed: a keeper that was killed
         is started again like everything else.
 
+        Args:
+            again: run anew what has ended under the same name and settings.
+
         Raises:
-            RunFailedError: the run failed for a reason of its own, was stopped, or crashed too often.
+            RunFailedError: the run failed for a reason of its own, was stopped, or crashed too often; or it had ended
+                so when an earlier keeper was here.
         """
         folder = RunFolder.of(self.configuration.run)
+        if not again and (ended := self._read_end(folder)):
+            self.tell("had-ended", {"status": ended})
+            return _finish(folder, ended)
         before = summary_stamp(folder)
         for attempt in range(self.attempts + 1):
             run_id = self._start(resume=_was_broken_off(folder))
             status = self._wait(run_id, folder, before)
             self.tell("ended", {"run": run_id, "status": status, "attempt": attempt})
             if summary_stamp(folder) not in (0, before):
+                self._note_end(folder, status)
                 return _finish(folder, status)
             if status == _STOPPED:
                 raise RunFailedError(f"Run {run_id} was stopped.")
@@ -114,6 +130,22 @@ class Keeper:
                 self.sleep(_LOOK_S)
                 waited += _LOOK_S if summary_stamp(folder) in (0, before) else _ASK_EVERY_S
 
+    def _note_end(self, folder: RunFolder, status: str) -> None:
+        note = {"status": status, "asked": self._asked(), "summary": summary_stamp(folder)}
+        write_durably(folder.path / _NOTE, json.dumps(note).encode())
+
+    def _read_end(self, folder: RunFolder) -> str:
+        """Return how this very run ended, by the note of an earlier keeper; empty where nothing says that it did."""
+        try:
+            note = json.loads((folder.path / _NOTE).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return ""
+        same = note.get("asked") == self._asked() and note.get("summary") == summary_stamp(folder)
+        return str(note["status"]) if same else ""
+
+    def _asked(self) -> str:
+        return hashlib.sha256(self.configuration.model_dump_json().encode()).hexdigest()
+
 
 def _was_broken_off(folder: RunFolder) -> bool:
     """Return whether there is a run to go on with: versions, and no result."""
@@ -122,6 +154,8 @@ def _was_broken_off(folder: RunFolder) -> bool:
 
 def _finish(folder: RunFolder, status: str) -> Summary:
     summary = Summary.model_validate_json(folder.summary.read_text(encoding="utf-8"))
-    if status != _COMPLETED:
+    # A SuperLink that is killed right behind the end of a run calls it failed.
+    came_through = summary.status is RunStatus.COMPLETED and not summary.silent_hospitals
+    if status != _COMPLETED and not came_through:
         raise RunFailedError(f"Expected the run to end as {_COMPLETED}, found {status}: {folder.path} says why.")
     return summary

@@ -20,6 +20,8 @@ CONNECTION = "aegis"
 _STARTED = re.compile(r"started run (\d+)")
 _LIMIT_S = 120.0
 _FINISHED = "finished:"
+_UNKNOWN = "finished:unknown"
+"""Of a run that the SuperLink does not know: its database is another one than before."""
 
 
 class SuperLink:
@@ -56,7 +58,9 @@ class SuperLink:
     def status(self, run_id: str) -> str | None:
         """Return the status of a run, such as `running`; None while the SuperLink does not tell."""
         runs = self._list("--run-id", run_id)
-        return str(runs[0]["status"]) if runs else None
+        if runs is None:
+            return None
+        return str(runs[0]["status"]) if runs else _UNKNOWN
 
     def unfinished(self) -> str | None:
         """Return the id of the newest run that has not finished; None where there is none.

@@ -79,8 +79,10 @@ class Supervisor:
             self._end()
         elif self._node is None or not self._node.running:
             self._start_again()
-        elif self._exec is None or not self._exec.running:
+        elif self._exec is None:
             self._exec = self._start("superexec", self._settings.superexec_command)
+        elif not self._exec.running:
+            self._give_up("The SuperExec ended; the node is started anew with it.")
         self._tell(verdict)
 
     def _judge(self) -> Verdict:
@@ -108,18 +110,26 @@ class Supervisor:
         now = time.time()
         if self._node is not None:
             last = next((line for line in reversed(self._node.last_lines) if line.strip()), "it said nothing")
-            self._note_restart(f"The SuperNode ended: {last[:200]}")
-            self._end()
-            self._not_before = now + _WAITS_S[min(self._failures, len(_WAITS_S) - 1)]
-            self._failures += 1
+            self._give_up(f"The SuperNode ended: {last[:200]}")
         if 0 < self._not_before - now <= _WAITS_S[-1]:
             return
-        self._settings.contact_file.unlink(missing_ok=True)
-        self._settings.secret_file.unlink(missing_ok=True)
-        self._settings.secret_file.touch(mode=0o600)
-        self._settings.secret_file.write_text(secrets.token_hex(32), encoding="ascii")
+        try:
+            self._settings.contact_file.unlink(missing_ok=True)
+            self._settings.secret_file.unlink(missing_ok=True)
+            self._settings.secret_file.touch(mode=0o600)
+            self._settings.secret_file.write_text(secrets.token_hex(32), encoding="ascii")
+        except OSError as error:  # Without a secret nothing is started; the volume may have room again soon.
+            report("secret-not-written", errno=error.errno)
+            return
         self._node = self._start("supernode", self._settings.supernode_command)
         self._exec = None
+
+    def _give_up(self, reason: str) -> None:
+        """End what is left of a node that ended by itself; until the next one is started it takes longer each time."""
+        self._note_restart(reason)
+        self._end()
+        self._not_before = time.time() + _WAITS_S[min(self._failures, len(_WAITS_S) - 1)]
+        self._failures += 1
 
     def _start(self, name: str, command: Callable[[], list[str]]) -> Child:
         return Child(name, command(), self._settings.environment(), self._log)
