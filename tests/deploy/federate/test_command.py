@@ -24,7 +24,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Keeper]:
     """Return the keepers that were asked to keep their run, which each does at once."""
     keepers: list[Keeper] = []
 
-    def keep(self: Keeper) -> Summary:
+    def keep(self: Keeper, *, again: bool = False) -> Summary:
         keepers.append(self)
         self.tell("submitted", {"run": "77"})
         return summary(version=9)
@@ -80,7 +80,7 @@ def test_summary_is_json_where_it_is_asked_for_and_events_go_elsewhere(kept: lis
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_run_that_failed_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
-    def keep(self: Keeper) -> Summary:
+    def keep(self: Keeper, *, again: bool = False) -> Summary:
         raise RunFailedError("Run 77 was stopped.")
 
     monkeypatch.setattr(Keeper, "keep", keep)

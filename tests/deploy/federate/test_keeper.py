@@ -246,3 +246,47 @@ def test_what_a_superlink_says_again_and_again_is_told_once(make: Make) -> None:
 
     told = [fields for event, fields in runs.events if event == "not-taken"]
     assert told == [{"reason": "Expected the SuperLink to list its runs, found nobody."}]
+
+
+def test_run_that_has_ended_is_not_run_again_by_a_keeper_that_is_started_again(make: Make) -> None:
+    first, _ = make(completes(5))
+    first.keep()
+    second, later = make(completes(9))
+
+    found = second.keep()
+
+    assert found == summary(version=5)
+    assert later.submitted == []
+    assert later.events == [("had-ended", {"status": "finished:completed"})]
+
+
+def test_run_that_has_failed_is_not_run_again_either(make: Make) -> None:
+    first, _ = make(completes(5, status="finished:failed", result=RunStatus.FAILED))
+    second, later = make(completes(9))
+
+    with pytest.raises(RunFailedError, match="finished:failed"):
+        first.keep()
+    with pytest.raises(RunFailedError, match="finished:failed"):
+        second.keep()
+
+    assert later.submitted == []
+
+
+@pytest.mark.parametrize(("again", "settings"), [(True, {}), (False, {"aggregation__rounds": 6})])
+def test_run_is_run_anew_where_somebody_asks_for_it_or_for_another_one(
+    make: Make, again: bool, settings: dict[str, Any]
+) -> None:
+    first, _ = make(completes(5))
+    first.keep()
+    second, later = make(completes(9), **settings)
+
+    found = second.keep(again=again)
+
+    assert found.model_version == 9
+    assert len(later.submitted) == 1
+
+
+def test_run_that_came_through_is_no_failure_where_its_superlink_was_killed_right_behind_it(make: Make) -> None:
+    keeper, _ = make(completes(5, status="finished:failed"))
+
+    assert keeper.keep() == summary(version=5)

@@ -157,7 +157,6 @@ def test_status_of_a_run_is_the_one_that_flower_lists(script: Script, link: Supe
         json.dumps({"success": False, "error-message": "Run ID 77 not found"}),
         json.dumps({"success": True, "runs": None}),
         json.dumps({"success": True, "runs": "none"}),
-        json.dumps({"success": True, "runs": []}),
         json.dumps(["runs"]),
     ],
 )
@@ -165,6 +164,12 @@ def test_status_is_not_known_while_the_superlink_lists_no_runs(script: Script, l
     script.says(output)
 
     assert link.status("77") is None
+
+
+def test_run_that_the_superlink_does_not_know_has_ended(script: Script, link: SuperLink) -> None:
+    script.lists()
+
+    assert link.status("77") == "finished:unknown"
 
 
 def test_newest_run_that_has_not_finished_goes_on(script: Script, link: SuperLink) -> None:

@@ -225,14 +225,16 @@ def test_supernode_that_said_nothing_is_noted_as_such(world: World) -> None:
     assert world.state.restarts[-1].reason == "The SuperNode ended: it said nothing"
 
 
-def test_superexec_alone_is_started_again_when_it_ends(connected: World) -> None:
-    connected.superexec.end()
+def test_node_is_started_anew_when_its_superexec_ends_and_waits_longer_each_time(connected: World) -> None:
+    starts = []
+    for _ in range(3):
+        connected.superexec.end()
+        connected.pass_time(90)
+        starts.append(len(connected.all("supernode")))
 
-    connected.pass_time(1)
-
-    assert len(connected.all("superexec")) == 2
-    assert len(connected.all("supernode")) == 1
+    assert starts == [2, 3, 4]
     assert connected.running == ["supernode", "superexec"]
+    assert "SuperExec" in connected.state.restarts[-1].reason
 
 
 def test_superexec_of_a_supernode_that_ended_ends_with_it(connected: World) -> None:
