@@ -18,6 +18,8 @@ _CLASSES = ("normal", "pneumonia")
 def write_share(target: Path, root: str, *, site: int, sites: int, most: int, mark: str = "") -> int:
     """Write a hospital's share of the training split of PneumoniaMNIST as PNG files, and return how many there are.
 
+    Of six images one is for validation and one for tests: files that bring their own split may be scored.
+
     Args:
         target: its folder.
         root: folder with the MedMNIST files.
@@ -27,7 +29,7 @@ def write_share(target: Path, root: str, *, site: int, sites: int, most: int, ma
         mark: begin of every file name, by which a file name would be recognized elsewhere.
     """
     share = load_site(DataConfig(name=_NAME, root=root, partition="iid"), site=site, sites=sites, seed=0).train
-    return _write(target, share, most, mark)
+    return _write(target, share, most, mark, splits=("train", "train", "train", "train", "val", "test"))
 
 
 def write_public(target: Path, root: str, *, most: int) -> int:
@@ -35,10 +37,10 @@ def write_public(target: Path, root: str, *, most: int) -> int:
     return _write(target, load_own_folder(DataConfig(name=_NAME, root=root), seed=0).test, most, "")
 
 
-def _write(target: Path, images: ImageSet, most: int, mark: str) -> int:
+def _write(target: Path, images: ImageSet, most: int, mark: str, splits: tuple[str, ...] = ("",)) -> int:
     count = min(most, len(images))
     for number in range(count):
-        folder = target / _CLASSES[int(images.labels[number].item())]
+        folder = target / splits[number % len(splits)] / _CLASSES[int(images.labels[number].item())]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(images.images[number, 0]).save(folder / f"{mark}{number:05d}.png")
     return count

@@ -79,7 +79,7 @@ def ledger(stage: Stage, hospital: str) -> dict[str, Any]:
     Raises:
         RunFailedError: it is not sound.
     """
-    where = ("/var/lib/aegis", hospital, "--keys-dir", "/var/lib/aegis-keys", "--json")
+    where = ("--state-dir", "/var/lib/aegis", "--hospital-id", hospital, "--keys-dir", "/var/lib/aegis-keys", "--json")
     found: dict[str, Any] = json.loads(docker("exec", stage.name(hospital), "aegis", "ledger", "show", *where))
     return found
 
