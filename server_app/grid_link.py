@@ -54,12 +54,8 @@ class GridLink:
         return frozenset(self._grid.get_node_ids())
 
     def name_of(self, node_id: int) -> str:
-        """Return the hospital for which the coordinator registered the key of a node; empty where keys bind nobody.
-
-        Deviation: `Grid` does not declare `get_nodes`, which both of Flower's grids have; others name nobody.
-        """
-        listing = getattr(self._grid, "get_nodes", list)
-        return next((str(node.name) for node in listing() if node.node_id == node_id), "")
+        """Return the hospital for which the coordinator registered the key of a node; empty where keys bind nobody."""
+        return next((node.name for node in self._grid.get_nodes() if node.node_id == node_id), "")
 
     def send(self, content: Records, node_id: int, message_type: str) -> str | None:
         """Send `content` to one node and return the message id, or None when the node is not known."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flwr.proto.node_pb2 import NodeInfo
 
-from server_app.grid_link import GridLink
-from server_app.simulation.virtual_grid import VirtualClock, VirtualGrid
+from server_app.simulation.virtual_grid import VirtualGrid
 from tests.doubles import Hospitals, configure
 from tests.server_app.runs import events, run_on, seconds
 
@@ -22,8 +21,8 @@ def registered(names: Mapping[int, str]) -> type[VirtualGrid]:
     """Return a grid that names its nodes as Flower's do."""
 
     class Registered(VirtualGrid):
-        def get_nodes(self) -> Iterable[SimpleNamespace]:
-            return [SimpleNamespace(node_id=node, name=names.get(node, "")) for node in self.get_node_ids()]
+        def get_nodes(self) -> Iterable[NodeInfo]:
+            return [NodeInfo(node_id=node, name=names.get(node, "")) for node in self.get_node_ids()]
 
     return Registered
 
@@ -54,9 +53,3 @@ def test_nodes_that_nobody_registered_speak_for_themselves(tmp_path: Path) -> No
     summary = run_on(settings, seconds(10, 10), Hospitals(), make=registered({}))
 
     assert summary.refused == {}
-
-
-def test_grid_that_lists_no_nodes_names_nobody() -> None:
-    link = GridLink(SimpleNamespace(), VirtualClock(), give_up_s=1.0)  # type: ignore[arg-type]
-
-    assert link.name_of(2) == ""
