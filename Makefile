@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WHEELS := $(CURDIR)/build/wheels
 DEMO_DATA := --hospitals 6 --set data.phantom-examples=6000
 DEMO := --set privacy.mechanism=dp-sgd --set model.name=mlp --set training.optimizer=sgd \
 	--set training.learning-rate=0.5 --set aggregation.rule=buffered --set aggregation.rounds=14 \
@@ -16,7 +17,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo bench test lint types unit test-slow test-base docs constraints clean
+.PHONY: help setup demo bench test lint types unit test-slow test-deploy test-base docs constraints clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +51,13 @@ unit: $(READY)
 
 test-slow: $(READY) ## The tests that take long.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+test-deploy: $(READY) $(WHEELS) ## Build the images, start server and hospitals by compose, and train; needs a container engine.
+	AEGIS_WHEELS=$(WHEELS) OMP_NUM_THREADS=1 $(BIN)/pytest -m containers
+
+$(WHEELS): constraints-cpu.txt
+	$(BIN)/pip download --quiet --no-deps --dest $@ --constraint constraints-cpu.txt torch
+	touch $@
 
 test-base: ## The hospital's minimal installation: CPU torch, no Ray, no torchvision, no diffusers.
 	$(PYTHON) -m venv .venv-base

@@ -1,0 +1,109 @@
+"""The compose file trains: server and three hospitals in containers, asynchronous, with DP-SGD and masking.
+
+`make test-deploy` runs it. It needs a container engine, root and chest X-rays, and takes minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.experiments.deployment_play import await_result, playing, start_run
+from deploy.experiments.deployment_stage import HOSPITALS, Stage, docker, has_engine, wait_until
+from deploy.experiments.deployment_watch import contributions, find_contradictions, ledger, refusals
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.containers,
+    pytest.mark.timeout(2400),
+    pytest.mark.skipif("AEGIS_TEST_DATA" not in os.environ, reason="AEGIS_TEST_DATA names no folder with chest X-rays"),
+    pytest.mark.skipif(not has_engine(), reason="no container engine answers on this machine"),
+]
+_ROUNDS = 5
+_SERVER = ("superlink", "serverapp", "coordinator", "edge")
+
+
+@pytest.fixture(scope="module")
+def finished() -> Iterator[tuple[Stage, dict[str, Any]]]:
+    """Return a consortium whose run has just ended, and the summary."""
+    with playing(str(Path(os.environ["AEGIS_TEST_DATA"]) / "medmnist"), rounds=_ROUNDS) as stage:
+        start_run(stage)
+        yield stage, await_result(stage, limit_s=1200.0)
+
+
+def test_run_completes_with_every_hospital(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, summary = finished
+
+    assert summary["status"] == "completed"
+    assert summary["model_version"] == _ROUNDS
+    assert summary["silent_hospitals"] == []
+    assert set(contributions(stage)) == set(HOSPITALS)
+    assert set(refusals(stage)) <= {"late-reply"}
+
+
+def test_books_of_server_and_hospitals_agree(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, summary = finished
+
+    assert find_contradictions(stage) == []
+    assert summary["updates_applied"] == sum(contributions(stage).values())
+
+
+def test_updates_were_private_and_masked(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, summary = finished
+
+    for hospital in HOSPITALS:
+        (line,) = [line for line in ledger(stage, hospital)["data-sets"] if line["data-set"] == "chest"]
+        assert line["unprotected"] == 0
+        assert line["spent"]["pld"] > 0
+    assert summary["configuration"]["masking.mode"] == "interleaved"
+
+
+@pytest.mark.parametrize("service", [*_SERVER, *HOSPITALS])
+def test_container_is_healthy_and_hardened(finished: tuple[Stage, dict[str, Any]], service: str) -> None:
+    stage, _ = finished
+    found = stage.inspect(service)
+    host = found["HostConfig"]
+
+    wait_until(lambda: stage.is_healthy(service), f"{service} to be healthy", limit_s=120.0)
+    assert found["Config"]["User"] == "10001:10001"
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert not host["Privileged"]
+
+
+def test_pages_show_the_run(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, _ = finished
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{stage.ports['page']}/", timeout=30) as answer:
+        page = answer.read().decode()
+    read = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8077/metrics', timeout=30).read().decode())"
+    metrics = docker("exec", stage.name(HOSPITALS[0]), "python", "-c", read)
+
+    assert all(hospital in page for hospital in HOSPITALS)
+    assert 'aegis_node_phase{phase="connected"} 1' in metrics
+
+
+def test_hospital_holds_no_code_of_the_server(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, _ = finished
+
+    found = docker(
+        "exec", stage.name(HOSPITALS[0]), "sh", "-c", "find / -xdev -name '*.fab' 2>/dev/null; ls /tmp/node/flower"
+    )
+
+    assert "apps" not in found.split()
+
+
+def test_keeper_says_once_more_how_the_run_ended(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, summary = finished
+
+    again = stage.compose("--profile", "run", "run", "--rm", "-T", "federation", "aegis", "federate", "run", "--json",
+                          "--config", "/etc/aegis/run.toml")  # fmt: skip
+
+    assert json.loads(again.splitlines()[-1])["model_version"] == summary["model_version"]
