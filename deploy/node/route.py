@@ -26,12 +26,14 @@ class Probe:
         reachable: whether the server said that it is well, over TLS that the consortium's authority vouches for.
         found: why not, in words for the hospital's own people.
         clock_skew_s: its clock minus ours; None where it told no time. Whole seconds are all that HTTP tells.
+        certificate: that it showed, PEM; empty where none was seen.
         time: when it was tried.
     """
 
     reachable: bool
     found: str = ""
     clock_skew_s: float | None = None
+    certificate: str = ""
     time: float = 0.0
 
 
@@ -59,9 +61,16 @@ def probe(kit: Kit, folder: Path) -> Probe:
         return Probe(reachable=False, found=f"{type(error).__name__}: {error}", time=now)
     middle = (now + time.time()) / 2
     skew = _skew(answer.headers.get("date", ""), middle)
-    if answer.status_code != _OK:
-        return Probe(reachable=False, found=f"it answers {answer.status_code}", clock_skew_s=skew, time=now)
-    return Probe(reachable=True, clock_skew_s=skew, time=now)
+    well, shown = answer.status_code == _OK, _certificate(answer)
+    found = "" if well else f"it answers {answer.status_code}"
+    return Probe(reachable=well, found=found, clock_skew_s=skew, certificate=shown, time=now)
+
+
+def _certificate(answer: httpx.Response) -> str:
+    stream = answer.extensions.get("network_stream")
+    channel = stream.get_extra_info("ssl_object") if stream is not None else None
+    shown = channel.getpeercert(binary_form=True) if channel is not None else None
+    return ssl.DER_cert_to_PEM_cert(shown) if shown else ""
 
 
 def _skew(date: str, now: float) -> float | None:

@@ -87,6 +87,11 @@ def state_path(state_dir: Path) -> Path:
     return node_folder(state_dir) / "state.json"
 
 
+def server_certificate_path(state_dir: Path) -> Path:
+    """Return the file with the certificate that the server last showed, PEM."""
+    return node_folder(state_dir) / "server.crt"
+
+
 def write_state(state_dir: Path, state: NodeState) -> None:
     """Replace the file with the node's state; of restarts the newest twenty are kept."""
     node_folder(state_dir).mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -19,9 +19,10 @@ from deploy.node.pause import is_paused
 from deploy.node.processes import Child, ProcessLog
 from deploy.node.route import Probe, probe
 from deploy.node.settings import NodeSettings, versions
-from deploy.node.state import NodeState, Phase, Restart, node_folder, write_state
+from deploy.node.state import NodeState, Phase, Restart, node_folder, server_certificate_path, write_state
 from deploy.node.superexec import CLIENT_APP_COMMAND
 from deploy.node.watchdog import Observation, Verdict, judge
+from federation.durable import write_durably
 
 _STEP_S = 1.0
 _PROBE_EVERY_S = 30.0
@@ -49,6 +50,7 @@ class Supervisor:
         self._restarts: list[Restart] = []
         self._failures, self._not_before = 0, 0.0
         self._heard = 0.0
+        self._certificate = ""
         self._verdict = Verdict(phase=Phase.STARTING, detail="")
         self._since, self._written = self._started, 0.0
         self._versions = versions()
@@ -95,6 +97,7 @@ class Supervisor:
         every = _PROBE_EVERY_S if self._verdict.phase is Phase.CONNECTED else _PROBE_SOON_S
         if self._probe is None or not 0 <= now - self._probe.time <= every:
             self._probe = probe(self._settings.kit, self._settings.folder)
+            self._keep_certificate(self._probe.certificate)
         started = now
         if node is not None:
             started = node.started = min(node.started, now)
@@ -104,6 +107,16 @@ class Supervisor:
         if running and now - started > _STEADY_S:
             self._failures = 0
         return judge(seen)
+
+    def _keep_certificate(self, shown: str) -> None:
+        """Keep the certificate that the server shows, for the page to tell when it ends."""
+        if not shown or shown == self._certificate:
+            return
+        try:
+            write_durably(server_certificate_path(self._settings.state_dir), shown.encode(), mode=0o600)
+            self._certificate = shown
+        except OSError as error:
+            report("certificate-not-written", errno=error.errno)
 
     def _start_again(self) -> None:
         """Start the SuperNode, with pauses that grow while it keeps ending."""

@@ -16,11 +16,11 @@ nginx -c /tmp/nginx.conf -g 'daemon off;' &
 nginx=$!
 trap 'kill -QUIT $nginx; wait $nginx; exit 0' TERM INT QUIT
 
-known=$(readlink "$current" || true)
+known=$(readlink -f "$current" || true)
 while kill -0 $nginx 2> /dev/null; do
     sleep 5 &
     wait $! || true
-    now=$(readlink "$current" || true)
+    now=$(readlink -f "$current" || true)
     if [ "$now" != "$known" ]; then
         nginx -c /tmp/nginx.conf -s reload && known=$now && echo "{\"event\":\"certificate\",\"serial\":\"${now##*/}\"}"
     fi

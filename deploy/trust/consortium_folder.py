@@ -86,7 +86,7 @@ class ConsortiumFolder:
         """Copy what the coordinator's page needs into `page/`, which is all that its container sees: no private key."""
         page = self.path / "page"
         (page / "server" / "current").mkdir(parents=True, exist_ok=True)
-        for path in (self.toml, self.authority, self.server / "current" / "server.crt"):
+        for path in (self.toml, self.authority, self.internal, self.server / "current" / "server.crt"):
             if path.is_file():
                 write_durably(page / path.relative_to(self.path), path.read_bytes(), mode=0o644)
 

@@ -62,7 +62,7 @@ class World:
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.now, self.skew, self.reachable = BEGIN, 0.0, True
+        self.now, self.skew, self.reachable, self.certificate = BEGIN, 0.0, True, ""
         self.answering, self.asking = True, True
         self.probed: list[float] = []
         self.children: list[MadeUpChild] = []
@@ -128,7 +128,7 @@ class World:
         self.probed.append(self.now)
         if not self.reachable:
             return Probe(reachable=False, found="ConnectError: refused", time=self.now)
-        return Probe(reachable=True, clock_skew_s=self.skew, time=self.now)
+        return Probe(reachable=True, clock_skew_s=self.skew, certificate=self.certificate, time=self.now)
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str], _: object) -> MadeUpChild:
         self.children.append(MadeUpChild(name, command, environment, self.now))

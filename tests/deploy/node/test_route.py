@@ -31,6 +31,8 @@ def test_server_that_is_well_is_reachable_and_tells_its_time(trusted: Authority)
     assert found.reachable
     assert found.found == ""
     assert answers.asked == ["/health"]
+    assert found.certificate in trusted.server.read_text()
+    assert found.certificate.startswith("-----BEGIN CERTIFICATE-----")
     # HTTP tells whole seconds, and answering takes a moment.
     assert found.clock_skew_s == pytest.approx(0, abs=2)
 

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.node import supervisor
 from deploy.node.pause import pause, resume
-from deploy.node.state import NodeState, Phase, read_state
+from deploy.node.state import NodeState, Phase, read_state, server_certificate_path
 from tests.deploy.node.made_up_world import BEGIN, World
 
 
@@ -458,3 +458,15 @@ def test_supervisor_that_has_not_stepped_has_written_nothing(world: World) -> No
 
 def _events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_certificate_that_the_server_shows_is_kept_for_the_page_and_renewed_with_it(connected: World) -> None:
+    path = server_certificate_path(connected.settings.state_dir)
+    seen = []
+
+    for shown in ("first", "first", "", "second"):
+        connected.certificate = shown
+        connected.pass_time(40)
+        seen.append(path.read_text())
+
+    assert seen == ["first", "first", "first", "second"]
