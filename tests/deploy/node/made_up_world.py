@@ -54,6 +54,7 @@ class World:
         now: what the machine's clock shows.
         skew: the server's clock minus it.
         reachable: whether the way to the server is open.
+        certificate: that the server shows.
         probed: when it was tried.
         children: every process that was started, oldest first.
         answering: whether the server answers every request of a SuperNode that runs: a heartbeat and a question each
