@@ -55,9 +55,11 @@ def probe(kit: Kit, folder: Path) -> Probe:
     now = time.time()
     try:
         trusted = ssl.create_default_context(cafile=str(folder / kit.ca))
-        with httpx.Client(verify=trusted, proxy=kit.proxy or None, timeout=_TIMEOUT_S, trust_env=False) as client:
-            with client.stream("GET", f"https://{kit.server}/health") as answer:
-                shown = _certificate(answer)  # as long as the connection is open
+        with (
+            httpx.Client(verify=trusted, proxy=kit.proxy or None, timeout=_TIMEOUT_S, trust_env=False) as client,
+            client.stream("GET", f"https://{kit.server}/health") as answer,
+        ):
+            shown = _certificate(answer)  # as long as the connection is open
     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
         return Probe(reachable=False, found=f"{type(error).__name__}: {error}", time=now)
     middle = (now + time.time()) / 2
@@ -70,7 +72,7 @@ def probe(kit: Kit, folder: Path) -> Probe:
 def _certificate(answer: httpx.Response) -> str:
     stream = answer.extensions.get("network_stream")
     channel = stream.get_extra_info("ssl_object") if stream is not None else None
-    shown = channel.getpeercert(binary_form=True) if channel is not None else None
+    shown = channel.getpeercert(True) if channel is not None else None
     return ssl.DER_cert_to_PEM_cert(shown) if shown else ""
 
 
