@@ -90,9 +90,9 @@ class Correspondence:
         """Return the nodes that are connected now."""
         return self._link.node_ids()
 
-    def name_of(self, node_id: int) -> str:
-        """Return the hospital for which the coordinator registered the key of a node; empty where keys bind nobody."""
-        return self._link.name_of(node_id)
+    def names(self) -> dict[int, str]:
+        """Return, for every node that is connected, the hospital for which its key was registered; empty for none."""
+        return self._link.names()
 
     def note_totals(self) -> None:
         """Write time and traffic so far into the progress."""

@@ -53,9 +53,9 @@ class GridLink:
         """Return the nodes that are connected now."""
         return frozenset(self._grid.get_node_ids())
 
-    def name_of(self, node_id: int) -> str:
-        """Return the hospital for which the coordinator registered the key of a node; empty where keys bind nobody."""
-        return next((node.name for node in self._grid.get_nodes() if node.node_id == node_id), "")
+    def names(self) -> dict[int, str]:
+        """Return, for every node that is connected, the hospital for which its key was registered; empty for none."""
+        return {node.node_id: node.name for node in self._grid.get_nodes()}
 
     def send(self, content: Records, node_id: int, message_type: str) -> str | None:
         """Send `content` to one node and return the message id, or None when the node is not known."""

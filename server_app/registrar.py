@@ -136,12 +136,7 @@ class Registrar:
             raise RefusalError(
                 RefusalCode.WRONG_HOSPITAL, f"Expected one of {configured}, found {enrolment.hospital_id!r}."
             )
-        if (registered := self._mail.name_of(node_id)) and registered != enrolment.hospital_id:
-            raise RefusalError(
-                RefusalCode.WRONG_KEY,
-                f"Expected {registered!r}, for which the key of this node is registered, found one that calls itself "
-                f"{enrolment.hospital_id!r}.",
-            )
+        self._require_key(enrolment.hospital_id, node_id)
         if self._shape is not None and DataShape.of(enrolment) != self._shape:
             raise RefusalError(
                 RefusalCode.DATA_MISMATCH, f"Expected data of {self._shape}, found {DataShape.of(enrolment)}."
@@ -152,6 +147,21 @@ class Registrar:
         self._mail.progress.roster[enrolment.hospital_id] = self.roster.members[enrolment.hospital_id]
         self._last_change = self._mail.now()
         self._mail.record("enrol", hospital=enrolment.hospital_id, examples=enrolment.examples)
+
+    def _require_key(self, hospital_id: str, node_id: int) -> None:
+        """Check that the node's key is registered for the hospital it speaks for, where any key is registered for one.
+
+        Who is not connected any more is nobody: otherwise a node could answer, leave, and escape the check.
+        """
+        names = self._mail.names()
+        if node_id not in names:
+            raise RefusalError(RefusalCode.NODE_LOST, "Expected the node that answered to be connected, found it gone.")
+        if any(names.values()) and names[node_id] != hospital_id:
+            raise RefusalError(
+                RefusalCode.WRONG_KEY,
+                f"Expected {names[node_id]!r}, for which the key of this node is registered, found one that calls "
+                f"itself {hospital_id!r}.",
+            )
 
     def _turn_away(self, name: str, shape: DataShape) -> None:
         member = self.roster.members[name]

@@ -28,6 +28,8 @@ _LOOK_S = 3.0
 _ASK_EVERY_S = 30.0
 _AGAIN_S = 5.0
 _FINISHED, _COMPLETED, _STOPPED = "finished:", "finished:completed", "finished:stopped"
+_GIVEN_UP = "given-up"
+_NEVER_TAKEN = "Invalid run configuration"
 
 _NOTE = "kept.json"
 
@@ -93,8 +95,10 @@ class Keeper:
                 self._note_end(folder, status)
                 return _finish(folder, status)
             if status == _STOPPED:
-                raise RunFailedError(f"Run {run_id} was stopped.")
+                self._note_end(folder, status)
+                return _finish(folder, status)
             self.sleep(_AGAIN_S)
+        self._note_end(folder, _GIVEN_UP)
         raise RunFailedError(f"The run ended without a result {self.attempts + 1} times; {folder.path} has its log.")
 
     def _start(self, *, resume: bool) -> str:
@@ -111,6 +115,8 @@ class Keeper:
                     return run_id
                 run_id = self.runs.submit(self.app, settings)
             except RunFailedError as error:
+                if _NEVER_TAKEN in str(error):
+                    raise
                 if str(error) != refused:
                     refused = str(error)
                     self.tell("not-taken", {"reason": refused})
@@ -132,7 +138,10 @@ class Keeper:
 
     def _note_end(self, folder: RunFolder, status: str) -> None:
         note = {"status": status, "asked": self._asked(), "summary": summary_stamp(folder)}
-        write_durably(folder.path / _NOTE, json.dumps(note).encode())
+        try:
+            write_durably(folder.path / _NOTE, json.dumps(note).encode())
+        except OSError as error:
+            self.tell("end-not-noted", {"errno": error.errno})
 
     def _read_end(self, folder: RunFolder) -> str:
         """Return how this very run ended, by the note of an earlier keeper; empty where nothing says that it did."""
@@ -153,6 +162,13 @@ def _was_broken_off(folder: RunFolder) -> bool:
 
 
 def _finish(folder: RunFolder, status: str) -> Summary:
+    """Return the result of a run that ended with `status`.
+
+    Raises:
+        RunFailedError: it has none, or is a failed one.
+    """
+    if status in (_STOPPED, _GIVEN_UP):
+        raise RunFailedError(f"The run was {'stopped' if status == _STOPPED else 'given up'}: {folder.path}.")
     summary = Summary.model_validate_json(folder.summary.read_text(encoding="utf-8"))
     # A SuperLink that is killed right behind the end of a run calls it failed.
     came_through = summary.status is RunStatus.COMPLETED and not summary.silent_hospitals

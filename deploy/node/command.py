@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ import typer
 
 from client_app.policy import read_policy
 from client_app.site import default_state_dir
-from deploy.node.processes import Child, ProcessLog
+from deploy.node.processes import Child, Kept, ProcessLog
 from deploy.node.settings import POLICY, NodeSettings, versions
 from deploy.node.state import NodeState, Phase, write_state
 from deploy.node.supervisor import Supervisor, report
@@ -51,11 +52,12 @@ def run_command(
         signal.signal(number, lambda *_: stop.set())
     policy_path = policy or kit / POLICY
     folder = scratch or Path(tempfile.mkdtemp(prefix="aegis-node-"))
-    page = _start_page(kit, policy_path, folder, page_host, page_port) if page_host else None
+    start = partial(_start_page, kit, policy_path, folder, page_host, page_port)
+    page = Kept(start) if page_host else None
     try:
         settings = _await_settings(kit, policy_path, stop, scratch=folder, port=flower_port)
         if settings is not None:
-            Supervisor(settings).run(stop)
+            Supervisor(settings).run(stop, page)
     finally:
         if page is not None:
             page.stop()

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from federation.config.table import Table
 
 _FLEET = "/v1/fleet/"
-_PULL = f"{_FLEET}pull-messages"
+_HEARTBEAT = f"{_FLEET}send-node-heartbeat"
 _GOOD = range(200, 300)
 
 
@@ -27,7 +27,7 @@ class Contact(Table):
 
     Attributes:
         answered: when it last answered a request as asked; 0: never.
-        pulled: when it last answered the question for tasks; 0: never.
+        pulled: when it last answered anything but a heartbeat: the question for tasks, or a piece of one; 0: never.
         status: HTTP status of the last answer of any kind; 0: none yet.
     """
 
@@ -59,7 +59,7 @@ class ContactNotes(logging.Handler):
         changed = (
             {"status": status}
             | ({"answered": now} if good else {})
-            | ({"pulled": now} if path == _PULL and good else {})
+            | ({"pulled": now} if path != _HEARTBEAT and good else {})
         )
         self._contact = self._contact.model_copy(update=changed)
         part = self._path.with_suffix(".part")

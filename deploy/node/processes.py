@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO
@@ -19,6 +19,15 @@ _LARGEST_LOG_BYTES = 5_000_000
 _LOGS = 3
 _LAST_LINES = 20
 _STOP_LIMIT_S = 15.0
+_AGAIN_S = 10.0
+
+
+class _QuietHandler(RotatingFileHandler):
+    """Loses a line that it cannot write: the usual handler would print it to the container's log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Say nothing."""
+        del record
 
 
 class ProcessLog:
@@ -27,7 +36,7 @@ class ProcessLog:
     def __init__(self, path: Path) -> None:
         """Write to `path`, and to three older files beside it."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._handler = RotatingFileHandler(path, maxBytes=_LARGEST_LOG_BYTES, backupCount=_LOGS, encoding="utf-8")
+        self._handler = _QuietHandler(path, maxBytes=_LARGEST_LOG_BYTES, backupCount=_LOGS, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(message)s"))
 
     def write(self, source: str, line: str) -> None:
@@ -61,6 +70,11 @@ class Child:
         """Whether the process is alive."""
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; None while it is alive."""
+        return self._process.poll()
+
     def runs_below(self, command: str) -> bool:
         """Return whether a process that was started by this one, or by one of its own, has `command` in its line."""
         try:
@@ -91,6 +105,24 @@ class Child:
             for line in output:
                 self.last_lines.append(line.rstrip("\n"))
                 self._log.write(self._name, line.rstrip("\n"))
+
+
+class Kept:
+    """A process that is started again some time after it has ended."""
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        """Start it."""
+        self._start, self._child = start, start()
+
+    def mind(self) -> None:
+        """Start it again, where it ended and was started ten seconds ago or more."""
+        if not self._child.running and abs(time.time() - self._child.started) > _AGAIN_S:
+            self._child.stop()
+            self._child = self._start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._child.stop()
 
 
 def _has(process: psutil.Process, command: str) -> bool:

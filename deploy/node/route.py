@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import ssl
+import threading
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -15,6 +17,7 @@ from deploy.trust.kit import Kit
 PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 """Environment variables, in capitals here, from which an HTTP client takes a proxy."""
 _TIMEOUT_S = 5.0
+_LONGEST_S = 10.0
 _OK = 200
 
 
@@ -67,6 +70,29 @@ def probe(kit: Kit, folder: Path) -> Probe:
     well = answer.status_code == _OK
     found = "" if well else f"it answers {answer.status_code}"
     return Probe(reachable=well, found=found, clock_skew_s=skew, certificate=shown, time=now)
+
+
+class Prober:
+    """Tries the way again and again, and never waits long: a server could answer a byte at a time."""
+
+    def __init__(self, kit: Kit, folder: Path) -> None:
+        """Try nothing yet."""
+        self._kit, self._folder = kit, folder
+        self._results: queue.SimpleQueue[Probe] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def probe(self) -> Probe:
+        """Return what came of one try, after ten seconds at most."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._try, daemon=True)
+            self._thread.start()
+        try:
+            return self._results.get(timeout=_LONGEST_S)
+        except queue.Empty:
+            return Probe(reachable=False, found=f"no whole answer within {_LONGEST_S:g} s", time=time.time())
+
+    def _try(self) -> None:
+        self._results.put(probe(self._kit, self._folder))
 
 
 def _certificate(answer: httpx.Response) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from deploy.node.contact import read_contact
 from deploy.node.pause import is_paused
-from deploy.node.processes import Child, ProcessLog
-from deploy.node.route import Probe, probe
+from deploy.node.processes import Child, Kept, ProcessLog
+from deploy.node.route import Probe, Prober
 from deploy.node.settings import NodeSettings, versions
 from deploy.node.state import NodeState, Phase, Restart, node_folder, server_certificate_path, write_state
 from deploy.node.superexec import CLIENT_APP_COMMAND
@@ -46,6 +46,7 @@ class Supervisor:
         self._node: Child | None = None
         self._exec: Child | None = None
         self._busy = 0.0
+        self._prober = Prober(settings.kit, settings.folder)
         self._probe: Probe | None = None
         self._restarts: list[Restart] = []
         self._failures, self._not_before = 0, 0.0
@@ -55,14 +56,16 @@ class Supervisor:
         self._since, self._written = self._started, 0.0
         self._versions = versions()
 
-    def run(self, stop: threading.Event) -> None:
-        """Mind the node until `stop` is set, then end its processes."""
+    def run(self, stop: threading.Event, beside: Kept | None = None) -> None:
+        """Mind the node, and the process `beside` it, until `stop` is set, then end the node's processes."""
         self._settings.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self._settings.scratch / "flower").mkdir(exist_ok=True, mode=0o700)
         self._settings.contact_file.unlink(missing_ok=True)
         try:
             while not stop.is_set():
                 self._step()
+                if beside is not None:
+                    beside.mind()
                 stop.wait(_STEP_S)
         finally:
             self._end()
@@ -96,13 +99,19 @@ class Supervisor:
         contact = read_contact(self._settings.contact_file)
         every = _PROBE_EVERY_S if self._verdict.phase is Phase.CONNECTED else _PROBE_SOON_S
         if self._probe is None or not 0 <= now - self._probe.time <= every:
-            self._probe = probe(self._settings.kit, self._settings.folder)
+            self._probe = self._prober.probe()
             self._keep_certificate(self._probe.certificate)
         started = now
         if node is not None:
             started = node.started = min(node.started, now)
         seen = Observation(
-            now=now, running=running, started=started, busy=self._busy, contact=contact, probe=self._probe
+            now=now,
+            running=running,
+            started=started,
+            busy=self._busy,
+            contact=contact,
+            probe=self._probe,
+            failures=self._failures,
         )
         if running and now - started > _STEADY_S:
             self._failures = 0
@@ -122,8 +131,8 @@ class Supervisor:
         """Start the SuperNode, with pauses that grow while it keeps ending."""
         now = time.time()
         if self._node is not None:
-            last = next((line for line in reversed(self._node.last_lines) if line.strip()), "it said nothing")
-            self._give_up(f"The SuperNode ended: {last[:200]}")
+            # Not its last words: they may be the server's, and this is shown on the page.
+            self._give_up(f"The SuperNode ended with code {self._node.exit_code}; node.log has its last words.")
         if 0 < self._not_before - now <= _WAITS_S[-1]:
             return
         try:
@@ -156,6 +165,7 @@ class Supervisor:
     def _note_restart(self, reason: str) -> None:
         self._restarts.append(Restart(time=time.time(), reason=reason))
         del self._restarts[:-20]
+        self._written = 0.0  # to be told at once
         report("restart", reason=reason)
 
     def _tell(self, verdict: Verdict) -> None:

@@ -18,7 +18,8 @@ SILENT_AFTER_S = 90.0
 """Heartbeats come every 30 s at most, and Flower calls a node offline after two."""
 IDLE_AFTER_S = 120.0
 """A node without a task asks for one every 3 s; one whose task has died is told so after 70 s at most."""
-_REFUSING = (401, 403)
+_REFUSING = (401, 403, 412)
+_SEVERAL = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Observation:
         busy: when a task last ran; 0: never.
         contact: what the server last said to it.
         probe: what came of trying the way to the server beside the node; None: not tried yet.
+        failures: how often in a row it ended by itself soon after it was started.
     """
 
     now: float
@@ -40,6 +42,7 @@ class Observation:
     busy: float
     contact: Contact
     probe: Probe | None
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +75,14 @@ def judge(seen: Observation) -> Verdict:
 def _judge_ended(seen: Observation) -> Verdict:
     if seen.contact.status in _REFUSING:
         detail = (
-            "The server does not accept this hospital's key: it is not registered, or was revoked. Ask the coordinator "
-            "to compare the fingerprint of node.key.pub."
+            "The server does not accept this hospital's key: it is not registered, was revoked, or is in use by "
+            "another machine, or by a node that ended a minute ago. Ask the coordinator to compare the fingerprint of "
+            "node.key.pub."
         )
         return Verdict(phase=Phase.REFUSED, detail=detail)
     if seen.probe is not None and not seen.probe.reachable:
         return Verdict(phase=Phase.UNREACHABLE, detail=_about_route(seen.probe))
-    return Verdict(phase=Phase.STARTING, detail="The node is being started.")
+    return _starting(seen, "The node is being started.")
 
 
 def _judge_running(seen: Observation) -> Verdict:
@@ -97,8 +101,15 @@ def _judge_running(seen: Observation) -> Verdict:
     if seen.contact.answered < seen.started:
         if seen.probe is not None and not seen.probe.reachable:
             return Verdict(phase=Phase.UNREACHABLE, detail=_about_route(seen.probe))
-        return Verdict(phase=Phase.STARTING, detail="The node waits for the server's first answer.")
+        return _starting(seen, "The node waits for the server's first answer.")
     return Verdict(phase=Phase.CONNECTED, detail="The server answers this node.")
+
+
+def _starting(seen: Observation, detail: str) -> Verdict:
+    """Return that the node is on its way up; of one that keeps ending nobody says so any more."""
+    if seen.failures < _SEVERAL:
+        return Verdict(phase=Phase.STARTING, detail=detail)
+    return Verdict(phase=Phase.RESTARTING, detail="The node keeps ending by itself; node.log says why.")
 
 
 def _about_clock(skew: float) -> str:

@@ -53,3 +53,31 @@ def test_nodes_that_nobody_registered_speak_for_themselves(tmp_path: Path) -> No
     summary = run_on(settings, seconds(10, 10), Hospitals(), make=registered({}))
 
     assert summary.refused == {}
+
+
+def test_node_without_a_name_speaks_for_nobody_where_others_have_one(tmp_path: Path) -> None:
+    settings = configure(tmp_path, aggregation__rounds=2, run__wait_s=20.0, run__hospitals=2, **SETTINGS)
+
+    summary = run_on(settings, seconds(10, 10), Hospitals(), make=registered({3: B}))
+
+    assert set(summary.refused) == {"wrong-key"}
+    assert {event["hospital"] for event in events(tmp_path, "enrol")} == {B}
+
+
+def test_node_that_answers_and_leaves_escapes_no_check(tmp_path: Path) -> None:
+    class Leaving(VirtualGrid):
+        """Node 2 is not listed while its first answer is read."""
+
+        asked = 0
+
+        def get_nodes(self) -> Iterable[NodeInfo]:
+            self.asked += 1
+            there = [node for node in self.get_node_ids() if node != 2 or self.asked > 2]
+            return [NodeInfo(node_id=node, name={2: A, 3: B}[node]) for node in there]
+
+    settings = configure(tmp_path, aggregation__rounds=2, run__wait_s=20.0, run__hospitals=2, **SETTINGS)
+
+    summary = run_on(settings, seconds(10, 10), Hospitals(names={0: "hospital-999"}), make=Leaving)
+
+    assert "hospital-999" not in {event["hospital"] for event in events(tmp_path, "enrol")}
+    assert summary.refused["node-lost"] >= 1

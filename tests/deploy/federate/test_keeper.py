@@ -290,3 +290,50 @@ def test_run_that_came_through_is_no_failure_where_its_superlink_was_killed_righ
     keeper, _ = make(completes(5, status="finished:failed"))
 
     assert keeper.keep() == summary(version=5)
+
+
+def test_run_that_was_stopped_is_not_run_again_by_a_keeper_that_is_started_again(make: Make) -> None:
+    first, _ = make(crashes(3, status=STOPPED))
+    second, later = make(completes(9))
+
+    for keeper in (first, second):
+        with pytest.raises(RunFailedError, match="stopped"):
+            keeper.keep()
+
+    assert later.submitted == []
+
+
+def test_run_that_was_given_up_is_not_run_again_by_a_keeper_that_is_started_again(make: Make) -> None:
+    first, _ = make(crashes(3), crashes(3), attempts=1)
+    second, later = make(completes(9))
+
+    with pytest.raises(RunFailedError, match="without a result 2 times"):
+        first.keep()
+    with pytest.raises(RunFailedError, match="given up"):
+        second.keep()
+
+    assert later.submitted == []
+
+
+def test_end_that_cannot_be_noted_is_told_and_no_failure(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, runs = make(completes(5))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(keeper_module, "write_durably", refuse)
+
+    assert keeper.keep() == summary(version=5)
+    assert ("end-not-noted", {"errno": 30}) in runs.events
+
+
+def test_run_whose_configuration_nobody_takes_is_given_up_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, runs = make(completes())
+
+    def refuse(*_: object) -> str:
+        raise RunFailedError("[code: 15] Invalid run configuration.")
+
+    monkeypatch.setattr(runs, "submit", refuse)
+
+    with pytest.raises(RunFailedError, match="Invalid run configuration"):
+        keeper.keep()

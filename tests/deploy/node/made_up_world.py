@@ -33,6 +33,7 @@ class MadeUpChild:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], started: float) -> None:
         self.name, self.command, self.environment, self.started = name, list(command), dict(environment), started
         self.running, self.stopped, self.below = True, False, False
+        self.exit_code: int | None = None
         self.last_lines: deque[str] = deque()
 
     def runs_below(self, command: str) -> bool:
@@ -43,7 +44,7 @@ class MadeUpChild:
 
     def end(self, *lines: str) -> None:
         """End by itself, with `lines` as its last words."""
-        self.running = False
+        self.running, self.exit_code = False, 1
         self.last_lines.extend(lines)
 
 
@@ -70,7 +71,7 @@ class World:
         self.settings = make_settings(folder)
         self.settings.scratch.mkdir()
         patch.setattr(supervisor, "time", SimpleNamespace(time=lambda: self.now))
-        patch.setattr(supervisor, "probe", self._probe)
+        patch.setattr(supervisor, "Prober", lambda *_: SimpleNamespace(probe=self._probe))
         patch.setattr(supervisor, "Child", self._start)
         patch.setattr(os, "fsync", lambda _: None)  # no power cut here, and a state is written thousands of times
         self.supervisor = Supervisor(self.settings)

@@ -47,7 +47,7 @@ class Node:
             def __init__(self, settings: NodeSettings) -> None:
                 node.settings = settings
 
-            def run(self, stop: threading.Event) -> None:
+            def run(self, stop: threading.Event, beside: Any = None) -> None:
                 node.happened.append("supervised")
                 node.while_running(stop)
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from deploy.node import processes
-from deploy.node.processes import Child, ProcessLog
+from deploy.node.processes import Child, Kept, ProcessLog
 
 IGNORE = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)"
 WAIT = "time.sleep(60)"
@@ -131,7 +131,7 @@ def test_full_disk_costs_lines_of_the_log_and_not_the_process(
     with pytest.raises(OSError, match="No space left"):
         log._handler.close()
     assert list(child.last_lines) == ["0", "1", "2"]
-    assert "No space left" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
 
 
 def test_folder_of_the_log_is_closed_to_others(nursery: Nursery) -> None:
@@ -201,3 +201,39 @@ def test_command_in_the_line_of_the_process_itself_is_not_below_it(nursery: Nurs
     assert eventually(lambda: "ready" in child.last_lines)
 
     assert not child.runs_below("aegis-clientapp")
+
+
+def test_kept_process_is_started_again_some_time_after_it_ended(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[Child] = []
+
+    def start() -> Child:
+        children.append(nursery.start(python("pass")))
+        return children[-1]
+
+    kept = Kept(start)
+    assert eventually(lambda: not children[0].running)
+    kept.mind()
+    soon = len(children)
+    monkeypatch.setattr(processes, "_AGAIN_S", -1.0)
+    kept.mind()
+    kept.stop()
+
+    assert (soon, len(children)) == (1, 2)
+
+
+def test_kept_process_that_lives_is_left_alone(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_AGAIN_S", -1.0)
+    children: list[Child] = []
+
+    def start() -> Child:
+        children.append(nursery.start(python("import time; time.sleep(60)")))
+        return children[-1]
+
+    kept = Kept(start)
+    kept.mind()
+    kept.stop()
+
+    assert len(children) == 1
+    assert not children[0].running

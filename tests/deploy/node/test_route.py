@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
 from deploy.flower_run import free_port
-from deploy.node.route import probe, proxies
+from deploy.node import route
+from deploy.node.route import Probe, Prober, probe, proxies
 from deploy.trust.kit import Kit
 from tests.deploy.node.made_up_server import Answers, Authority, make_authority, serving, tunnelling
 
@@ -153,3 +155,25 @@ def test_environment_names_the_proxy_and_keeps_it_from_the_loopback_interface() 
     assert set(found["NO_PROXY"].split(",")) == {"127.0.0.1", "localhost", "::1"}
     assert found["no_proxy"] == found["NO_PROXY"]
     assert proxies(kit_for(443)) == {}
+
+
+def test_server_that_answers_a_byte_at_a_time_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended, tries = threading.Event(), []
+
+    def slow(kit: Kit, folder: Path) -> Probe:
+        tries.append(kit)
+        ended.wait(10)
+        return Probe(reachable=True)
+
+    monkeypatch.setattr(route, "probe", slow)
+    monkeypatch.setattr(route, "_LONGEST_S", 0.05)
+    prober = Prober(kit_for(1), tmp_path)
+
+    found = [prober.probe(), prober.probe()]
+    ended.set()
+
+    assert [one.reachable for one in found] == [False, False]
+    assert "no whole answer" in found[0].found
+    assert len(tries) == 1
