@@ -30,6 +30,9 @@ _PROBE_SOON_S = 10.0
 _WRITE_EVERY_S = 10.0
 _WAITS_S = (1.0, 5.0, 15.0, 30.0, 60.0)
 _STEADY_S = 300.0
+_JUMP_S = 20.0
+_CALM_S = 120.0
+_CALM = Verdict(phase=Phase.CONNECTED, detail="This machine's clock was set; the server's next answer is awaited.")
 _PAUSED = Verdict(
     phase=Phase.PAUSED, detail="This hospital has paused itself; `aegis status resume` lets it take part again."
 )
@@ -52,6 +55,7 @@ class Supervisor:
         self._failures, self._not_before = 0, 0.0
         self._heard = 0.0
         self._certificate = ""
+        self._ahead, self._calm_until = time.time() - time.monotonic(), 0.0
         self._verdict = Verdict(phase=Phase.STARTING, detail="")
         self._since, self._written = self._started, 0.0
         self._versions = versions()
@@ -115,7 +119,15 @@ class Supervisor:
         )
         if running and now - started > _STEADY_S:
             self._failures = 0
-        return judge(seen)
+        verdict, was_set = judge(seen), self._clock_was_set()
+        return _CALM if verdict.restart and was_set else verdict
+
+    def _clock_was_set(self) -> bool:
+        """Return whether the clock jumped within the last two minutes: then silence is no reason to end a node."""
+        ahead, steady = time.time() - time.monotonic(), time.monotonic()
+        if abs(ahead - self._ahead) > _JUMP_S:
+            self._ahead, self._calm_until = ahead, steady + _CALM_S
+        return steady < self._calm_until
 
     def _keep_certificate(self, shown: str) -> None:
         """Keep the certificate that the server shows, for the page to tell when it ends."""

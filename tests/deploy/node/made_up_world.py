@@ -53,6 +53,7 @@ class World:
 
     Attributes:
         now: what the machine's clock shows.
+        steady: a clock that nobody sets.
         skew: the server's clock minus it.
         reachable: whether the way to the server is open.
         certificate: that the server shows.
@@ -65,12 +66,13 @@ class World:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.now, self.skew, self.reachable, self.certificate = BEGIN, 0.0, True, ""
+        self.steady = 1000.0
         self.answering, self.asking = True, True
         self.probed: list[float] = []
         self.children: list[MadeUpChild] = []
         self.settings = make_settings(folder)
         self.settings.scratch.mkdir()
-        patch.setattr(supervisor, "time", SimpleNamespace(time=lambda: self.now))
+        patch.setattr(supervisor, "time", SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.steady))
         patch.setattr(supervisor, "Prober", lambda *_: SimpleNamespace(probe=self._probe))
         patch.setattr(supervisor, "Child", self._start)
         patch.setattr(os, "fsync", lambda _: None)  # no power cut here, and a state is written thousands of times
@@ -80,7 +82,7 @@ class World:
         """Let the supervisor take a step each second, for so many seconds or until something holds."""
         for _ in range(seconds):
             self.supervisor._step()
-            self.now += 1
+            self.now, self.steady = self.now + 1, self.steady + 1
             self._answer()
             if until():
                 return
@@ -144,6 +146,7 @@ class _Stop(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._world.now += timeout or 0.0
+        self._world.steady += timeout or 0.0
         self._world._answer()
         self._at_each()
         self._left -= 1

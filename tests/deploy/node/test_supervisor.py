@@ -465,3 +465,25 @@ def test_certificate_that_the_server_shows_is_kept_for_the_page_and_renewed_with
         seen.append(path.read_text())
 
     assert seen == ["first", "first", "first", "second"]
+
+
+def test_clock_that_is_set_ahead_ends_no_node_that_works(connected: World) -> None:
+    connected.answering = False
+    connected.pass_time(10)
+
+    connected.now += 600
+    connected.pass_time(60)
+    connected.answering = True
+    connected.pass_time(300)
+
+    assert connected.state.restarts == ()
+    assert connected.state.phase is Phase.CONNECTED
+
+
+def test_node_that_stays_silent_after_the_clock_was_set_is_started_anew(connected: World) -> None:
+    connected.answering = False
+    connected.now += 600
+
+    connected.pass_time(300)
+
+    assert len(connected.state.restarts) >= 1
