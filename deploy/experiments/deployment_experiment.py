@@ -16,13 +16,15 @@ from deploy.experiments.deployment_first_update import measure_first_update
 from deploy.experiments.deployment_images import EDGE_IMAGE, HOSPITAL_IMAGE, SERVER_IMAGE
 from deploy.experiments.deployment_matrix import measure_faults, measure_footprint
 from deploy.experiments.deployment_page import deployment_sections
-from deploy.experiments.deployment_security import measure_security
+from deploy.experiments.deployment_security import find_faults, measure_security
 from deploy.experiments.deployment_stage import run
 from federation.durable import write_durably
+from federation.errors import RunFailedError
 
 COMMAND = "aegis experiment deployment"
 _REQUESTS = 12_000
 _ROUNDS = 8
+_FEWEST_FAULTS, _FEWEST_REFUSALS = 25, 1000
 _FIRST = ("first-update", "first-update-proxy")
 
 Results = dict[str, Result]
@@ -59,9 +61,14 @@ def count_doctor(settings: dict[str, Any], folder: Path) -> Result:
     Args:
         settings: not used.
         folder: not used.
+
+    Raises:
+        RunFailedError: it missed a fault.
     """
     del settings, folder
     found: Result = json.loads(run([sys.executable, "-m", "tests.deploy.doctor.count_faults"]))
+    if found["missed"] or found["found"] != found["seeded"]:
+        raise RunFailedError(f"Expected every seeded fault to be found, found {found['missed']} missed.")
     return found
 
 
@@ -101,6 +108,7 @@ def _first_claims(results: Results) -> list[Claim]:
     rest: dict[str, Any] = {"part": "first-update", "cells": list(_FIRST)}
     minutes = [max(item["minutes"] for item in done)] if done else []
     each = ", ".join(f"{item['minutes']:.2f}" for item in done)
+    failed = sorted({check for item in done for check in item["doctor-failed"]})
     contacted = "; ".join(", ".join(item["contacted"]) for item in done)
     return [
         _claim(
@@ -109,7 +117,8 @@ def _first_claims(results: Results) -> list[Claim]:
             minutes,
             "min",
             note=f"from the first command to the first update in the model: {each} (straight, through an HTTP CONNECT "
-            "proxy); under the consortium's private authority, the layers of the image in the engine already",
+            "proxy); under the consortium's private authority, the layers of the image in the engine already; "
+            f"checks of the doctor that failed: {', '.join(failed) or 'none'}",
             **rest,
         ),
         _claim(
@@ -134,9 +143,13 @@ def _first_claims(results: Results) -> list[Claim]:
 def _doctor_claims(results: Results) -> list[Claim]:
     found = results.get("doctor")
     rest: dict[str, Any] = {"part": "doctor", "cells": ["doctor"]}
-    note = f"of {found['seeded']} seeded faults; {found['checks']} checks of a hospital" if found else ""
+    note = (
+        f"all of {found['seeded']} seeded faults are asked for; {found['checks']} checks of a hospital" if found else ""
+    )
+    target = f">= {max(_FEWEST_FAULTS, found['seeded'] if found else 0)}"
+    values = [found["found"] - len(found["missed"])] if found else []
     return [
-        _claim("doctor_found", ">= 25", [found["found"]] if found else [], "faults", note=note, **rest),
+        _claim("doctor_found", target, values, "faults", note=note, **rest),
         _claim(
             "doctor_false_alarms", "== 0", [found["false-alarms"]] if found else [], "", note="a healthy site", **rest
         ),
@@ -144,10 +157,10 @@ def _doctor_claims(results: Results) -> list[Claim]:
 
 
 def _survival_claims(results: Results) -> list[Claim]:
-    faults, security = results.get("faults"), results.get("security")
+    faults = results.get("faults")
     survived = [sum(item["survived"] for item in faults["faults"])] if faults else []
-    fuzzed = security["fuzzed"] if security else {}
-    quiet = security is not None and not (fuzzed["let_in"] or security["changed"])
+    if faults and (faults["status"] != "completed" or faults["contradictions"]):
+        survived = [0]
     return [
         _claim(
             "faults_survived",
@@ -158,29 +171,48 @@ def _survival_claims(results: Results) -> list[Claim]:
             note="in one run of three hospitals; after each, versions without gaps, no update twice, ledgers sound",
             cells=["faults"],
         ),
+        *_security_claims(results.get("security")),
+    ]
+
+
+def _security_claims(found: Result | None) -> list[Claim]:
+    fuzzed: dict[str, Any] = found["fuzzed"] if found else {}
+    sound = found is not None and not find_faults(found)
+    quiet = found is not None and sound and not (fuzzed["let_in"] or found["changed"])
+    counts = quiet and fuzzed["refused_by_superlink"] > _FEWEST_REFUSALS
+    return [
         _claim(
             "fuzzed_requests",
             ">= 10000",
-            [fuzzed["sent"]] if security and quiet else [0] if security else [],
+            [fuzzed["answered"] if counts else 0] if found else [],
             "requests",
             "security",
-            note="through the edge; counted only if none was let in and no table of the SuperLink changed; answers: "
-            + ", ".join(f"{status}: {count}" for status, count in sorted(fuzzed.get("statuses", {}).items())),
+            note="answered through the edge; counted only if no stranger was let in, no table of the SuperLink "
+            "changed, every door was closed, and the SuperLink itself refused more than "
+            f"{_FEWEST_REFUSALS}, of which there were {fuzzed.get('refused_by_superlink', 0)}; answers: "
+            f"{_count_words(fuzzed.get('statuses', {}))}; to malformed requests of a registered key: "
+            f"{_count_words(fuzzed.get('registered', {}))}",
             cells=["security"],
         ),
         _claim(
             "phi_markers_leaked",
             "== 0",
-            [len(security["marks"])] if security else [],
+            [len(found["marks"])] if found and sound else [],
             "places",
             "security",
             note="a mark in every file name and PNG text chunk of three hospitals, looked for in "
-            f"{security['bytes-searched'] / 1e6:.0f} MB of database, run folder, logs and pages of the server"
-            if security
+            f"{found['bytes-searched'] / 1e6:.0f} MB of database, run folder, logs and pages of the server, after a "
+            f"run with {found['updates']} updates and a failure whose text has the mark; the same search finds it in "
+            f"{found['control']}"
+            if found
             else "",
             cells=["security"],
         ),
     ]
+
+
+def _count_words(statuses: dict[str, int]) -> str:
+    return ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items())) or "none"
 
 
 def _cost_claims(results: Results) -> list[Claim]:

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from deploy.experiments.deployment_data import site_policy
 from deploy.experiments.deployment_images import HOSPITAL_IMAGE
+from deploy.experiments.deployment_marks import site_errors
 from deploy.experiments.deployment_stage import HOSPITALS, HOST, Stage, docker, run, wait_until
 from deploy.experiments.deployment_watch import (
     await_contribution,
     await_phase,
     await_version,
     contributions,
+    events,
     refusals,
     version,
 )
@@ -31,6 +33,7 @@ _A, _B, _C = HOSPITALS
 _TASK = "aegis-clientapp"
 _SHORT_CUT_S, _LONG_CUT_S = 30.0, 300.0
 _SKEW = "-10m"
+_FULL = {"site-error:ledger-unavailable", "site-error:internal"}
 UPGRADED = "aegis-hospital:0.1.1"
 SKEWED = "aegis-hospital:skewed"
 
@@ -71,6 +74,8 @@ def cut_network(stage: Stage) -> str:
         versions = version(stage) - before
         came = sum((contributions(stage) - others)[name] for name in (_A, _B))
         back = await_contribution(stage, _C)
+        if seconds == _LONG_CUT_S and not came:
+            raise RunFailedError(f"Expected updates of {_A} and {_B} while {_C} was cut off, found none.")
         told.append(
             f"{seconds:.0f} s: {versions} versions and {came} updates of the others meanwhile, back in {back:.0f} s"
         )
@@ -79,29 +84,42 @@ def cut_network(stage: Stage) -> str:
 
 def kill_superlink(stage: Stage) -> str:
     """SIGKILL the SuperLink; its run fails, and the keeper goes on from the newest version in a new one."""
-    before = version(stage)
+    before, life = version(stage), _life(stage, "superlink")
     os.kill(int(stage.inspect("superlink")["State"]["Pid"]), signal.SIGKILL)
     waited = await_version(stage, more=2)
+    _require_another_life(stage, "superlink", life)
     return f"version {before} when it was killed, two more versions after {waited:.0f} s"
 
 
 def kill_serverapp(stage: Stage) -> str:
     """SIGKILL the server app's process; the keeper resumes the run."""
-    before = version(stage)
-    for pid in stage.processes("serverapp", "flwr-serverapp"):
+    before, resumed = version(stage), _resumptions(stage)
+    pids = stage.processes("serverapp", "flwr-serverapp")
+    if not pids:
+        raise RunFailedError("Expected a process of the server app, found none to kill.")
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
     waited = await_version(stage, more=2)
-    return f"version {before} when it was killed, two more versions after {waited:.0f} s"
+    if _resumptions(stage) <= resumed:
+        raise RunFailedError("Expected the run to be resumed, found that it went on as if nobody had been killed.")
+    return f"version {before} when it was killed, resumed, two more versions after {waited:.0f} s"
 
 
 def fill_disk(stage: Stage) -> str:
     """Fill a hospital's state volume: nothing may leave that cannot be booked, and nothing be damaged."""
-    before = refusals(stage)
+    before = len(events(stage))
     fill = "dd if=/dev/zero of=/var/lib/aegis/filler bs=64k; dd if=/dev/zero of=/var/lib/aegis/filler2 bs=1; true"
-    docker("exec", stage.name(_A), "sh", "-c", fill)
-    wait_until(lambda: bool(refusals(stage) - before), "the hospital to refuse", limit_s=600)
-    seen = ", ".join(refusals(stage) - before)
-    docker("exec", stage.name(_A), "sh", "-c", "rm -f /var/lib/aegis/filler /var/lib/aegis/filler2")
+    try:
+        docker("exec", stage.name(_A), "sh", "-c", fill)
+        wait_until(
+            lambda: bool(_FULL & set(site_errors(events(stage)[before:], _A))),
+            f"{_A} to refuse for one of {sorted(_FULL)}",
+            watch=[lambda: str(events(stage)[before:][-10:])],
+            limit_s=600,
+        )
+        seen = ", ".join(sorted(set(site_errors(events(stage)[before:], _A))))
+    finally:
+        docker("exec", stage.name(_A), "sh", "-c", "rm -f /var/lib/aegis/filler /var/lib/aegis/filler2")
     return f"refused while full ({seen}); contributes again after {await_contribution(stage, _A):.0f} s"
 
 
@@ -136,7 +154,9 @@ def renew_certificate(stage: Stage) -> str:
 
 def restart_proxy(stage: Stage) -> str:
     """Restart the proxy in front of the server."""
+    life = _life(stage, "edge")
     stage.compose("restart", "edge")
+    _require_another_life(stage, "edge", life)
     for hospital in HOSPITALS:
         await_contribution(stage, hospital)
     return "every hospital contributes again"
@@ -165,13 +185,16 @@ def forge_hospital(stage: Stage) -> str:
 
 
 def upgrade_hospital(stage: Stage) -> str:
-    """Replace a hospital's image by a newer one in the middle of the run."""
+    """Replace a hospital's image in the middle of the run, by one that differs in its name and environment alone."""
     stage.override("upgraded", {_A: {"image": UPGRADED}})
     stage.compose("up", "-d", "--no-deps", _A)
     back = await_contribution(stage, _A)
     if stage.inspect(_A)["Config"]["Image"] != UPGRADED:
         raise RunFailedError(f"Expected {_A} to run {UPGRADED}.")
-    return f"contributes with the new image after {back:.0f} s, with the ledger it had"
+    return (
+        "contributes with the new image, which differs from the old one in its name and environment, after "
+        f"{back:.0f} s, with the ledger it had"
+    )
 
 
 def reboot_host(stage: Stage) -> str:
@@ -236,6 +259,20 @@ def _second_hospital(stage: Stage) -> dict[str, object]:
         "volumes": [f"{stage.kit('hospital-d')}:/etc/aegis:ro", f"{stage.folder / 'data' / _C}:/data:ro"],
         "networks": [_C],
     }
+
+
+def _life(stage: Stage, service: str) -> tuple[int, str]:
+    found = stage.inspect(service)
+    return int(found["RestartCount"]), str(found["State"]["StartedAt"])
+
+
+def _require_another_life(stage: Stage, service: str, before: tuple[int, str]) -> None:
+    if _life(stage, service)[1] == before[1]:
+        raise RunFailedError(f"Expected the container of {service} to have been started again since {before[1]}.")
+
+
+def _resumptions(stage: Stage) -> int:
+    return sum(event["event"] == "resume" for event in events(stage))
 
 
 def _await_task(stage: Stage, hospital: str) -> None:

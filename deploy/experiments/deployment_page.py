@@ -6,6 +6,7 @@ from deploy.experiments.cells import Result
 from deploy.experiments.deployment_first_update import COMMANDS
 
 Results = dict[str, Result]
+_FIRST = {"first-update": "straight", "first-update-proxy": "through an HTTP CONNECT proxy"}
 
 
 def deployment_sections(results: Results) -> list[str]:
@@ -20,19 +21,21 @@ def deployment_sections(results: Results) -> list[str]:
 
 def _first_update(results: Results) -> list[str]:
     rows = ["| way out | minutes | commands | contacted |", "|---|---|---|---|"]
-    for name, way in (("first-update", "straight"), ("first-update-proxy", "through an HTTP CONNECT proxy")):
+    for name, way in _FIRST.items():
         if name in results:
             found = results[name]
             rows.append(f"| {way} | {found['minutes']:.2f} | {found['commands']} | {', '.join(found['contacted'])} |")
     if len(rows) == 2:
         return []
     typed = "\n".join(COMMANDS)
+    failed = sorted({check for name in _FIRST if name in results for check in results[name]["doctor-failed"]})
     return [
         "## From a kit to the first update",
         "A hospital joins two others whose run goes on. Its administrator edits `site.toml` and `.env` and types:",
         f"```bash\n{typed}\n```",
         "Every packet that leaves the hospital's network for elsewhere is dropped, and seen on its bridge. The "
-        "server's certificate is the consortium's own authority's.",
+        "server's certificate is the consortium's own authority's. Checks of the doctor that failed when it was asked: "
+        f"{', '.join(failed) or 'none'}.",
         "\n".join(rows),
     ]
 
@@ -64,15 +67,24 @@ def _security(found: Result | None) -> list[str]:
     if found is None:
         return []
     tried = [f"| {name} | {came or 'refused'} |" for name, came in found["closed"].items()]
-    statuses = ", ".join(f"{count} times {status}" for status, count in sorted(found["fuzzed"]["statuses"].items()))
+    fuzzed = found["fuzzed"]
+    strangers, registered = (
+        ", ".join(f"{count} times {status}" for status, count in sorted(fuzzed[who].items()))
+        for who in ("statuses", "registered")
+    )
     return [
         "## Who gets in",
         "\n".join(["| tried | came of it |", "|---|---|", *tried, f"| a revoked key | {found['revoked']} |"]),
-        f"{found['fuzzed']['sent']} malformed or unauthorized requests through the edge: answered {statuses}; let in: "
-        f"{found['fuzzed']['let_in'] or 'none'}; tables of the SuperLink's database whose number of rows changed: "
+        f"{fuzzed['sent']} malformed or unauthorized requests through the edge, of which {fuzzed['answered']} were "
+        f"answered and {fuzzed['refused_by_superlink']} refused by the SuperLink itself: of strangers {strangers} (0: "
+        f"no answer), let in: {fuzzed['let_in'] or 'none'}; malformed ones that a registered key had signed "
+        f"{registered}. Tables of the SuperLink's database whose number of rows, nodes, runs, tasks or files changed: "
         f"{found['changed'] or 'none'}.",
+        "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink from its "
+        "own network, and as a SuperNode with a registered key.",
         f"Marks planted in file names and PNG text chunks were found on the server in: {found['marks'] or 'no place'} "
-        f"({found['bytes-searched'] / 1e6:.0f} MB searched, after a run with {found['updates']} updates).",
+        f"({found['bytes-searched'] / 1e6:.0f} MB searched, after a run with {found['updates']} updates and an "
+        f"unreadable image). The same search finds the mark in {found['control']}.",
     ]
 
 

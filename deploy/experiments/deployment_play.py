@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from deploy.experiments.deployment_data import run_tables, site_policy, write_public, write_share
@@ -44,7 +47,7 @@ def playing(
     build_images()
     folder = Path(tempfile.mkdtemp(prefix="aegis-stage-"))
     stage = Stage(folder=folder)
-    try:
+    with ended_by_signals(), _taken_down(stage):
         stage.enrol()
         for site, hospital in enumerate(HOSPITALS):
             write_share(folder / "data" / hospital, data_root, site=site, sites=len(HOSPITALS), most=_IMAGES, mark=mark)
@@ -62,9 +65,37 @@ def playing(
         for hospital in hospitals:
             await_connection(stage, hospital)
         yield stage
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGINT into an exception, so that whoever is told to end cleans up; a second one is ignored.
+
+    Raises:
+        SystemExit: with 128 and the signal's number, as a shell would say.
+    """
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def end(number: int, _: FrameType | None) -> None:
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _taken_down(stage: Stage) -> Iterator[None]:
+    try:
+        yield
     finally:
         stage.take_down()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(stage.folder, ignore_errors=True)
 
 
 def await_connection(stage: Stage, hospital: str) -> float:

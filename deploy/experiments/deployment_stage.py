@@ -191,9 +191,23 @@ def run(
     Raises:
         RunFailedError: it ended with another status than 0, or did not end in time.
     """
-    shown = " ".join(command)
+    done = attempt(command, limit_s=limit_s, environment=environment, given=given)
+    if done.returncode:
+        shown, said = " ".join(command), (done.stdout + done.stderr)[-2000:]
+        raise RunFailedError(f"`{shown}` ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def attempt(
+    command: list[str], *, limit_s: float = 600.0, environment: Mapping[str, str] | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Return how a command ended and what it printed, whatever its status.
+
+    Raises:
+        RunFailedError: it did not end in time.
+    """
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             env=environment,
             input=given,
@@ -204,10 +218,7 @@ def run(
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise RunFailedError(f"Expected `{shown}` to end within {limit_s:g} s.") from None
-    if done.returncode:
-        raise RunFailedError(f"`{shown}` ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
-    return done.stdout
+        raise RunFailedError(f"Expected `{' '.join(command)}` to end within {limit_s:g} s.") from None
 
 
 def wait_until(

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from deploy.experiments.deployment_stage import HOSPITALS, Stage, docker, wait_until
 from federation.errors import RunFailedError
 
 _LONG_S = 600.0
+_TRIES, _AGAIN_S = 3, 5.0
+_READ = 'for file in /runs/*/events.jsonl; do if test -e "$file"; then cat "$file" || exit 3; fi; done'
+
+
+def persist(look: Callable[[], str]) -> str:
+    """Return what `look` sees; an engine under load gets three tries.
+
+    Raises:
+        RunFailedError: the last try failed, too.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return look()
+        except RunFailedError:
+            time.sleep(_AGAIN_S)
+    return look()
 
 
 def events(stage: Stage) -> list[dict[str, Any]]:
-    """Return the events of the run so far; half a line at the end is none."""
-    try:
-        text = docker("exec", stage.name("coordinator"), "sh", "-c", "cat /runs/*/events.jsonl")
-    except RunFailedError:
-        return []
+    """Return the events of the run so far: none where no run has begun; half a line at the end is none.
+
+    Raises:
+        RunFailedError: they could not be read, three times.
+    """
+    text = persist(lambda: docker("exec", stage.name("coordinator"), "sh", "-c", _READ))
     return [json.loads(line) for line in text.split("\n")[:-1] if line.endswith("}")]
 
 
@@ -37,14 +56,30 @@ def contributions(stage: Stage) -> Counter[str]:
 
 
 def await_contribution(stage: Stage, hospital: str, *, limit_s: float = _LONG_S) -> float:
-    """Wait until another update of a hospital is in the model, and return the seconds that took."""
-    before = contributions(stage)[hospital]
+    """Wait until an update that a hospital is asked for from now on is in the model, and return the seconds that took.
+
+    What it was asked for before may have been trained before, too, and would tell nothing of what happened since.
+    """
+    known = len(events(stage))
     return wait_until(
-        lambda: contributions(stage)[hospital] > before,
+        lambda: has_contributed(events(stage)[known:], hospital),
         f"an update of {hospital}",
         limit_s=limit_s,
         watch=[lambda: str(stage.node_state(hospital)), lambda: str(events(stage)[-10:])],
     )
+
+
+def has_contributed(seen: list[dict[str, Any]], hospital: str) -> bool:
+    """Return whether a hospital was asked, in these events, for an update that went into the model in them, too."""
+    asked: set[int] = set()
+    for event in seen:
+        if event["event"] == "dispatch" and event["task"] == "train" and event["hospital"] == hospital:
+            asked.add(event["number"])
+        if event["event"] == "apply" and any(
+            row["hospital"] == hospital and row["number"] in asked for row in event["updates"]
+        ):
+            return True
+    return False
 
 
 def await_version(stage: Stage, *, more: int = 1, limit_s: float = _LONG_S) -> float:
@@ -87,10 +122,12 @@ def ledger(stage: Stage, hospital: str) -> dict[str, Any]:
 def find_contradictions(stage: Stage) -> list[str]:
     """Return, a sentence each, in what the model's history and the hospitals' ledgers disagree; nothing is best.
 
-    Every version must be there, no update in two of them, every ledger sound, and no update in the model that its
-    hospital has not booked. The reverse is no contradiction: what was booked and then lost on the way stays spent.
+    There must be versions, without a gap, no update in two of them, every ledger sound, and no update in the model that
+    its hospital has not booked. The reverse is no contradiction: what was booked and then lost on the way stays spent.
     """
     versions = history(stage)
+    if not versions:
+        return ["no versions"]
     faults = [] if sorted(versions) == list(range(1, len(versions) + 1)) else [f"versions {sorted(versions)}"]
     rows = [(row["hospital"], row["number"]) for rows in versions.values() for row in rows]
     faults += [

@@ -8,22 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.supercore.state.schema.corestate_models import FlwrBase
+from flwr.supercore.state.schema.linkstate_models import LinkStateBase
 
+from deploy.experiments import deployment_experiment
 from deploy.experiments.claims import Claim
 from deploy.experiments.deployment_experiment import deployment_cells, deployment_claims, write_deployment_results
 from deploy.experiments.deployment_faults import FAULTS
-from deploy.experiments.deployment_first_update import COMMANDS
+from deploy.experiments.deployment_first_update import COMMANDS, failed_checks
 from deploy.experiments.deployment_images import EDGE_IMAGE, HOSPITAL_IMAGE, SERVER_IMAGE
+from deploy.experiments.deployment_security import STABLE, compare, find_faults
 from deploy.experiments.parts import DEPLOYMENT_PARTS
+from federation.errors import RunFailedError
 
 CLAIMS = {
     "first_update_min", "commands", "hosts_contacted", "doctor_found", "doctor_false_alarms", "faults_survived",
     "fuzzed_requests", "phi_markers_leaked", "server_image_mb", "hospital_image_mb", "seconds_per_update_overhead",
 }  # fmt: skip
-FIRST = {"minutes": 2.5, "commands": len(COMMANDS), "contacted": ["172.18.0.2:8443"], "doctor": ""}
+FIRST = {"minutes": 2.5, "commands": len(COMMANDS), "contacted": ["172.18.0.2:8443"], "doctor": "", "doctor-failed": []}
 FAULT = {"survived": True, "told": "a | b", "contradictions": [], "versions": [1, 3], "minutes": 1.0}
+FUZZED = {
+    "sent": 12010,
+    "answered": 12000,
+    "refused_by_superlink": 4000,
+    "statuses": {"404": 8000, "0": 10},
+    "registered": {"401": 3990, "200": 10},
+    "let_in": [],
+}
 GOOD: dict[str, Any] = {
-    "doctor": {"found": 56, "seeded": 56, "false-alarms": 0, "checks": 47},
+    "doctor": {"found": 56, "seeded": 56, "missed": [], "false-alarms": 0, "checks": 47},
     "first-update": FIRST,
     "first-update-proxy": {**FIRST, "minutes": 3.5, "contacted": ["172.18.0.3:3128"]},
     "footprint": {
@@ -37,13 +50,14 @@ GOOD: dict[str, Any] = {
     },
     "security": {
         "closed": {"a door": ""},
-        "fuzzed": {"sent": 12000, "statuses": {"404": 12000}, "let_in": []},
+        "fuzzed": FUZZED,
         "changed": {},
         "status": "completed",
         "updates": 8,
         "contradictions": [],
         "marks": [],
         "bytes-searched": 5_000_000,
+        "control": "a log of a hospital",
         "revoked": "refused",
     },
     "faults": {
@@ -87,10 +101,16 @@ def test_claims_without_cells_have_no_value_and_are_not_met() -> None:
         ("first-update-proxy", {"contacted": ["172.18.0.3:3128", "8.8.8.8:53"]}, "hosts_contacted"),
         ("first-update", {"commands": 7}, "commands"),
         ("doctor", {"found": 24}, "doctor_found"),
+        ("doctor", {"found": 55}, "doctor_found"),
+        ("doctor", {"missed": ["a fault of a server"]}, "doctor_found"),
         ("doctor", {"false-alarms": 1}, "doctor_false_alarms"),
         ("faults", {"faults": GOOD["faults"]["faults"][1:]}, "faults_survived"),
         ("security", {"changed": {"run": [0, 1]}}, "fuzzed_requests"),
-        ("security", {"fuzzed": {"sent": 12000, "statuses": {}, "let_in": ["GET /"]}}, "fuzzed_requests"),
+        ("security", {"fuzzed": {**FUZZED, "let_in": ["GET /"]}}, "fuzzed_requests"),
+        ("security", {"fuzzed": {**FUZZED, "answered": 9_999}}, "fuzzed_requests"),
+        ("security", {"fuzzed": {**FUZZED, "refused_by_superlink": 1000}}, "fuzzed_requests"),
+        ("faults", {"contradictions": ["versions [1, 3]"]}, "faults_survived"),
+        ("faults", {"status": "failed"}, "faults_survived"),
         ("security", {"marks": ["edge: log"]}, "phi_markers_leaked"),
     ],
 )
@@ -98,6 +118,67 @@ def test_claim_falls_with_its_cell_and_no_other_does(cell: str, values: dict[str
     made = claims(changed(cell, **values))
 
     assert [item.id for item in made.values() if not item.met] == [broken]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"closed": {"a door": "GOT THROUGH"}},
+        {"closed": {}},
+        {"status": "failed"},
+        {"updates": 0},
+        {"contradictions": ["no versions"]},
+        {"control": ""},
+        {"revoked": ""},
+    ],
+)
+def test_cell_of_security_that_shows_nothing_meets_no_claim(values: dict[str, Any]) -> None:
+    results = changed("security", **values)
+
+    made = claims(results)
+
+    assert len(find_faults(results["security"])) == 1
+    assert {item.id for item in made.values() if not item.met} == {"fuzzed_requests", "phi_markers_leaked"}
+    assert made["phi_markers_leaked"].value is None
+
+
+def test_good_cell_of_security_has_no_faults() -> None:
+    assert find_faults(GOOD["security"]) == []
+
+
+def test_state_that_differs_in_any_table_is_a_change() -> None:
+    before = {"node": 3, "node: content": "a", "gone": 0}
+    after = {"node": 3, "node: content": "b", "new": 1}
+
+    assert compare(before, before) == {}
+    assert compare(before, after) == {"gone": [0, None], "new": [None, 1], "node: content": ["a", "b"]}
+
+
+def test_stable_columns_are_those_of_the_superlinks_tables() -> None:
+    tables = {**FlwrBase.metadata.tables, **LinkStateBase.metadata.tables}
+
+    for name, columns in STABLE.items():
+        assert set(columns.split(", ")) <= set(tables[name].columns.keys())
+
+
+@pytest.mark.parametrize(
+    "counts", [{"found": 55, "seeded": 56, "missed": []}, {"found": 1, "seeded": 1, "missed": ["x"]}]
+)
+def test_doctor_that_misses_a_fault_makes_no_cell(
+    counts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(deployment_experiment, "run", lambda _: json.dumps(counts))
+
+    with pytest.raises(RunFailedError, match="every seeded fault"):
+        deployment_experiment.count_doctor({}, tmp_path)
+
+
+def test_checks_of_the_doctor_that_failed_are_named() -> None:
+    results = [{"id": "clock", "status": "failed"}, {"id": "disk", "status": "warning"}]
+
+    assert failed_checks(json.dumps({"results": results})) == ["clock"]
+    with pytest.raises(RunFailedError, match="name the checks"):
+        failed_checks(json.dumps({"results": results[1:]}))
 
 
 def test_fault_that_was_not_survived_does_not_count() -> None:
