@@ -54,8 +54,10 @@ $key
 5. Start: `docker compose up -d`
 6. Look at http://127.0.0.1:8077. To stop at once: `docker compose down`
 
-Nobody else has this key. If the folder was lost or seen by others, tell the coordinator, who revokes the key.
+Nobody else may have this key. If the folder was lost or seen by others, tell the coordinator, who revokes the key.
 """)
 
-OWN_KEY = "`node.key` is your hospital's private key: keep it here, readable by you alone, and send it to nobody."
+OWN_KEY = (
+    "`node.key` is your hospital's private key: keep it here, readable by the container alone, and send it to nobody."
+)
 BROUGHT_KEY = "The private half of your key is not in it: put it here as `node.key`, readable by the container alone."
