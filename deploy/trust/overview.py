@@ -120,13 +120,15 @@ def tables(overview: Overview) -> Iterator[Table]:
     certificates.add_column("days", justify="right")
     certificates.add_column("SHA-256", overflow="fold")
     for found in overview.certificates:
-        certificates.add_row(found.which, found.expires[:10], str(found.days_left), found.fingerprint)
+        certificates.add_row(found.which, found.expires[:10], str(found.days_left), Text(found.fingerprint))
     yield certificates
     hospitals = Table(box=box.SIMPLE, pad_edge=False)
     for head in ("hospital", "enrolled", "state", "key"):
         hospitals.add_column(head, overflow="fold")
     for hospital in shown.hospitals:
-        hospitals.add_row(Text(hospital.id), hospital.enrolled, _state(hospital), key_fingerprint(hospital.public_key))
+        hospitals.add_row(
+            Text(hospital.id), hospital.enrolled, _state(hospital), Text(key_fingerprint(hospital.public_key))
+        )
     yield hospitals
 
 
