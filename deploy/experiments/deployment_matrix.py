@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
+import signal
 import statistics
 import tempfile
 import threading
@@ -98,7 +100,8 @@ def _finish(stage: Stage) -> dict[str, Any]:
     """Let the run end by itself, two versions from now, and return its result."""
     last = version(stage) + _MORE
     stage.compose("--profile", "run", "stop", "federation")
-    docker("exec", stage.name("serverapp"), "sh", "-c", "pkill -9 -f flwr-serverapp || true")
+    for pid in stage.processes("serverapp", "flwr-serverapp"):
+        os.kill(pid, signal.SIGKILL)
     text = (stage.folder / "run.toml").read_text(encoding="utf-8")
     (stage.folder / "run.toml").write_text(text.replace("rounds = 10000", f"rounds = {last}"), encoding="utf-8")
     stage.compose("--profile", "run", "up", "-d", "--no-deps", "--force-recreate", "federation")
