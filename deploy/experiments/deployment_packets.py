@@ -14,6 +14,7 @@ from deploy.experiments.deployment_stage import docker
 _EVERY_PROTOCOL = 0x0003
 _IPV4, _TCP, _UDP = 0x0800, 6, 17
 _ETHERNET = 14
+_PACKET_LEVEL, _ADD_MEMBERSHIP, _PROMISCUOUS = 263, 1, 1
 _SYN, _ACK = 0x02, 0x10
 
 
@@ -28,6 +29,9 @@ class Listener:
         bridge = f"br-{json.loads(docker('network', 'inspect', network))[0]['Id'][:12]}"
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_EVERY_PROTOCOL))
         self._socket.bind((bridge, 0))
+        # Without this a bridge hands up only what is meant for itself, and not what it passes on.
+        whole = struct.pack("iHH8s", socket.if_nametoindex(bridge), _PROMISCUOUS, 0, b"")
+        self._socket.setsockopt(_PACKET_LEVEL, _ADD_MEMBERSHIP, whole)
         self._socket.settimeout(0.5)
         self._besides, self._ended = besides, threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
