@@ -8,10 +8,11 @@ aimed where they must get through.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 
 from deploy.experiments.deployment_images import HOSPITAL_IMAGE
-from deploy.experiments.deployment_stage import HOSPITALS, HOST, OWNER, Stage, attempt, run
+from deploy.experiments.deployment_stage import HOSPITALS, HOST, OWNER, Stage, attempt, docker, run
 from deploy.trust.hospital_key import make_key, private_file
 from federation.errors import RunFailedError
 
@@ -47,10 +48,17 @@ answer = httpx.request({method!r}, {url!r}, headers=headers, verify=trusted, tru
 status = answer.status_code
 print("REFUSED" if status in {refusals} else "GOT THROUGH" if status < 300 else "UNCLEAR", status)
 """
+_LISTENER, _LISTENS_AFTER_S = 9099, 5.0
 _ACQUIRE = "https://superlink:8000/v1/runtime/acquire-task"
 _EDGE = f"https://{HOST}:8443"
 
 Attempt = Callable[[Stage], str]
+
+
+def open_listener(stage: Stage) -> None:
+    """Let something listen on a hospital's network: its own programs do not, and there would be no door to try."""
+    docker("exec", "-d", stage.name(_B), "python", "-m", "http.server", str(_LISTENER), "--directory", "/opt")
+    threading.Event().wait(_LISTENS_AFTER_S)
 
 
 def try_doors(stage: Stage) -> dict[str, str]:
@@ -154,8 +162,8 @@ _CONTROLS: dict[str, Attempt] = {
     "the SuperLink's port from its own network": functools.partial(
         _connect, service="serverapp", host="superlink", port=8000
     ),
-    "another hospital's page from its own network": functools.partial(
-        _connect, service=_B, host="hospital-b", port=8077
+    "another hospital's network from within": functools.partial(
+        _connect, service=_B, host="hospital-b", port=_LISTENER
     ),
     "the health check through the edge": functools.partial(
         _ask, service=_A, url=f"{_EDGE}/health", method="GET", refusals=(404,)
@@ -167,7 +175,7 @@ _CONTROLS: dict[str, Attempt] = {
 }
 _ATTEMPTS: dict[str, Attempt] = {
     "SuperLink's port from a hospital's network": functools.partial(_connect, service=_A, host="superlink", port=8000),
-    "another hospital's network": functools.partial(_connect, service=_A, host="hospital-b", port=8077),
+    "another hospital's network": functools.partial(_connect, service=_A, host="hospital-b", port=_LISTENER),
     "the way out of a hospital's network": functools.partial(_connect, service=_A, host="192.0.2.1", port=443),
     "the way out of the server's network": functools.partial(_connect, service="serverapp", host="192.0.2.1", port=443),
     "the list of runs through the edge": functools.partial(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.experiments.cells import Result
-from deploy.experiments.deployment_doors import try_doors
+from deploy.experiments.deployment_doors import open_listener, try_doors
 from deploy.experiments.deployment_fuzz import fuzz
 from deploy.experiments.deployment_marks import plant_in_images, provoke_failure, require_mark_at, search
 from deploy.experiments.deployment_play import await_result, playing, start_run
@@ -55,6 +55,7 @@ def measure_security(settings: dict[str, Any], folder: Path) -> Result:
     mark = f"zz{secrets.token_hex(8)}"
     with playing(settings["root"], rounds=_ROUNDS, mark=mark) as stage:
         plant_in_images(stage, mark)
+        open_listener(stage)
         result: Result = {"closed": try_doors(stage), **_fuzz(stage, settings["requests"])}
         start_run(stage)
         provoke_failure(stage, _B)
