@@ -37,7 +37,7 @@ import ssl, httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.auth import create_superexec_auth_metadata, derive_auth_secret
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
-headers = {{"Content-Type": "application/x-protobuf"}}
+headers = {{"Content-Type": "application/protobuf"}}
 headers |= dict(RuntimeVersionMetadata.from_local_component("flower-superexec").as_metadata())
 if {secret!r}:
     method = "/flwr.proto.Runtime/AcquireTask"
