@@ -20,7 +20,7 @@ from federation.config.privacy_table import MechanismName
 from federation.config.table import Table
 from federation.config.tables import check_fractions
 from federation.errors import SiteError, SiteErrorCode
-from federation.identifiers import IDENTIFIER_RULE, is_identifier
+from federation.identifiers import Identifier
 
 _LARGEST_EPSILON = 1e6
 _FAIR_SIZE = 2048
@@ -38,18 +38,11 @@ class SiteData(Table):
         test_fraction: share held out for testing, likewise.
     """
 
-    id: str
+    id: Identifier
     name: str
     root: str
     validation_fraction: float = Field(DataConfig().validation_fraction, gt=0, lt=1)
     test_fraction: float = Field(DataConfig().test_fraction, gt=0, lt=1)
-
-    @field_validator("id")
-    @classmethod
-    def _be_identifier(cls, name: str) -> str:
-        if not is_identifier(name):
-            raise ValueError(f"Expected {IDENTIFIER_RULE}, found {name!r}.")
-        return name
 
     @field_validator("root")
     @classmethod
@@ -200,7 +193,7 @@ class SiteOutbox(Table):
 class SitePolicy(Table):
     """Everything in a `site.toml`."""
 
-    hospital_id: str
+    hospital_id: Identifier
     state_dir: str
     keys_dir: str
     data: SiteData
@@ -211,13 +204,6 @@ class SitePolicy(Table):
     masking: SiteMasking = Field(default_factory=SiteMasking)
     evaluation: SiteEvaluation = Field(default_factory=SiteEvaluation)
     outbox: SiteOutbox = Field(default_factory=SiteOutbox)
-
-    @field_validator("hospital_id")
-    @classmethod
-    def _be_identifier(cls, name: str) -> str:
-        if not is_identifier(name):
-            raise ValueError(f"Expected {IDENTIFIER_RULE}, found {name!r}.")
-        return name
 
     @field_validator("state_dir", "keys_dir")
     @classmethod

@@ -15,7 +15,7 @@ from deploy.trust.authority import is_host
 from deploy.trust.hospital_key import canonical_line
 from federation.config.table import Table
 from federation.errors import ConfigurationError
-from federation.identifiers import IDENTIFIER_RULE, is_identifier
+from federation.identifiers import Identifier
 
 INTERNAL_SANS = ("superlink", "localhost", "127.0.0.1", "::1")
 _LARGEST_PORT = 65535
@@ -48,7 +48,7 @@ class Hospital(Table):
         retired: keys that are not accepted any more.
     """
 
-    id: str
+    id: Identifier
     public_key: str
     enrolled: str
     revoked: str = ""
@@ -56,13 +56,6 @@ class Hospital(Table):
     previous_key: str = ""
     previous_node_id: str = ""
     retired: tuple[RetiredKey, ...] = ()
-
-    @field_validator("id")
-    @classmethod
-    def _be_identifier(cls, name: str) -> str:
-        if not is_identifier(name):
-            raise ValueError(f"Expected {IDENTIFIER_RULE}, found {name!r}.")
-        return name
 
     @field_validator("public_key", "previous_key")
     @classmethod

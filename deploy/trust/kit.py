@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from federation.config.table import Table
 from federation.errors import ConfigurationError
-from federation.identifiers import IDENTIFIER_RULE, is_identifier
+from federation.identifiers import Identifier
 
 FILE = "kit.toml"
 _LARGEST_PORT = 65535
@@ -37,20 +37,13 @@ class Kit(Table):
 
     format: int = Field(1, ge=1, le=1)
     consortium: str
-    hospital_id: str
+    hospital_id: Identifier
     host: str
     port: int = Field(ge=1, le=_LARGEST_PORT)
     ca: str = "ca.crt"
     key: str = "node.key"
     public_key: str
     proxy: str = ""
-
-    @field_validator("hospital_id")
-    @classmethod
-    def _be_identifier(cls, name: str) -> str:
-        if not is_identifier(name):
-            raise ValueError(f"Expected {IDENTIFIER_RULE}, found {name!r}.")
-        return name
 
     @field_validator("ca", "key")
     @classmethod
