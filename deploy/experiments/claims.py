@@ -85,7 +85,8 @@ def claims_as_json(claims: Sequence[Claim], made: Mapping[str, Mapping[str, str]
 
 def _newest(item: Claim, made: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     nothing = {"date": "", "machine": "", "revision": ""}
-    return max((made[name] for name in item.cells if name in made), key=lambda cell: cell["date"], default=nothing)
+    newest = max((made[name] for name in item.cells if name in made), key=lambda cell: cell["date"], default=nothing)
+    return {key: newest[key] for key in nothing}
 
 
 def claims_as_table(claims: Sequence[Claim]) -> str:

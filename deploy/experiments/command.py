@@ -26,7 +26,7 @@ experiment = typer.Typer(no_args_is_help=True, help="Measure what docs/results c
 
 _CORES = os.cpu_count() or 1
 Jobs = Annotated[int, typer.Option(help="Processes side by side, one thread each.", min=1)]
-Fresh = Annotated[bool, typer.Option(help="Forget finished cells.")]
+Fresh = Annotated[bool, typer.Option(help="Forget finished cells, those on the results page among them.")]
 MedMnist = Annotated[Path | None, typer.Option(help="Folder with a subfolder medmnist; else AEGIS_TEST_DATA.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the claims as JSON, nothing else.")]
 
@@ -202,6 +202,7 @@ def leakage_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure what a malicious server reads, under every defence. Run it in the source tree; it resumes."""
+    from deploy.experiments.leakage_csv import lengthen
     from deploy.experiments.leakage_experiment import leakage_cells, leakage_claims, write_leakage_results
 
     experiment = Experiment(
@@ -210,6 +211,7 @@ def leakage_command(
         cells=lambda parts, data_root, _: leakage_cells(parts, data_root=data_root),
         claims=leakage_claims,
         write=write_leakage_results,
+        restore=lengthen,
     )
     root = data_folder(data, "medmnist")
     run_experiment(experiment, part=part, data_root=root, jobs=jobs, fresh=fresh, as_json=as_json)

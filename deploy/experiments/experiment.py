@@ -15,6 +15,7 @@ from rich.console import Console
 from deploy.exits import usage_errors
 from deploy.experiments.cells import Cell, CellStore, Result, run_cells
 from deploy.experiments.claims import Claim, claims_as_json
+from deploy.experiments.recorded import Making, digest_settings, recorded_cells
 from federation.errors import AegisError, ConfigurationError
 
 
@@ -28,6 +29,7 @@ class Experiment:
         cells: from parts, data folder (empty: download) and source tree to cells.
         claims: from finished cells by name to claims.
         write: writes the results page from finished cells, their making, and the folder.
+        restore: from a cell as the page's JSON has it to a result, where the page shortens cells.
     """
 
     slug: str
@@ -35,6 +37,7 @@ class Experiment:
     cells: Callable[[Sequence[str], str, Path], list[Cell]]
     claims: Callable[[dict[str, Result]], list[Claim]]
     write: Callable[[dict[str, Result], dict[str, dict[str, str]], Path], None]
+    restore: Callable[[Result], Result] = dict
 
 
 def run_experiment(
@@ -42,12 +45,14 @@ def run_experiment(
 ) -> None:
     """Compute the missing cells of `part` (None: all), then write the page from all that are finished.
 
+    Cells that were finished elsewhere stay on the page, with who made them, as long as their settings are the same.
+
     Args:
         experiment: which.
         part: names of `experiment.parts`.
         data_root: folder with the data; empty to download.
         jobs: processes side by side.
-        fresh: forget finished cells of all parts first.
+        fresh: forget finished cells of all parts first, those on the page among them.
         as_json: print the claims as JSON and nothing else.
     """
     console, source = Console(stderr=True, quiet=as_json), Path.cwd()
@@ -67,7 +72,7 @@ def run_experiment(
     except AegisError as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from None
-    _report(experiment, store, data_root, source, console, as_json=as_json)
+    _report(experiment, store, data_root, source, console, fresh=fresh, as_json=as_json)
 
 
 def data_folder(data: Path | None, subfolder: str) -> str:
@@ -79,12 +84,26 @@ def data_folder(data: Path | None, subfolder: str) -> str:
 
 
 def _report(
-    experiment: Experiment, store: CellStore, data_root: str, source: Path, console: Console, *, as_json: bool
+    experiment: Experiment,
+    store: CellStore,
+    data_root: str,
+    source: Path,
+    console: Console,
+    *,
+    fresh: bool,
+    as_json: bool,
 ) -> None:
-    every = experiment.cells(experiment.parts, data_root, source)
-    results = {cell.name: found for cell in every if (found := store.find(cell)) is not None}
-    made = {cell.name: store.made(cell) for cell in every if cell.name in results}
-    experiment.write(results, made, source / "docs" / "results")
+    every, folder = experiment.cells(experiment.parts, data_root, source), source / "docs" / "results"
+    kept = {} if fresh else recorded_cells(folder / f"{experiment.slug}.json", every, experiment.restore)
+    results: dict[str, Result] = {}
+    made: dict[str, Making] = {}
+    for cell in every:
+        if (found := store.find(cell)) is not None:
+            results[cell.name] = found
+            made[cell.name] = {**store.made(cell), "settings": digest_settings(cell.settings)}
+        elif cell.name in kept:
+            results[cell.name], made[cell.name] = kept[cell.name]
+    experiment.write(results, made, folder)
     claims = experiment.claims(results)
     if as_json:
         typer.echo(json.dumps(claims_as_json(claims, made), indent=1))

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from attacks.metrics.intervals import wilson_interval
 from deploy.experiments.cells import Result
 
 Results = dict[str, Result]
@@ -36,6 +37,30 @@ def shorten(result: Result) -> Result:
         oracle = {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")}
         short[name] = {**item, "oracle": oracle, "nulls": nulls, "hungarian": hungarian}
     return short
+
+
+def lengthen(short: Result) -> Result:
+    """Return a cell as `shorten` leaves it in the shape that it had, intervals counted anew; without histograms."""
+    result: Result = {}
+    for name, item in short.items():
+        if not isinstance(item, dict) or "oracle" not in item:
+            result[name] = item
+            continue
+        images = item["images"]
+        nulls = {null: _of_rates(shares, images) for null, shares in item["nulls"].items()}
+        hungarian = None if item["hungarian"] is None else _of_rates(item["hungarian"], images)
+        result[name] = {**item, "nulls": nulls, "hungarian": hungarian}
+    return result
+
+
+def _of_rates(shares: list[float], images: int) -> Result:
+    intervals = [wilson_interval(round(share * images), images) for share in shares]
+    return {
+        "rates": [
+            {"recovered": {"share": share, "low": low, "high": high}}
+            for share, (low, high) in zip(shares, intervals, strict=True)
+        ]
+    }
 
 
 def _rates(found: Result) -> list[float]:

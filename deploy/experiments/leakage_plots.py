@@ -23,11 +23,15 @@ _COLUMNS = 8
 
 
 def draw_leakage(results: Results, folder: Path, pictures: Path) -> None:
-    """Write the plots of what was measured into `folder`, and a grid of pictures kept in `pictures`."""
+    """Write the plots of what was measured into `folder`, and a grid of pictures kept in `pictures`.
+
+    A plot whose histograms or pictures were made elsewhere, and are not on the page, stays as it is.
+    """
     if "known-none" not in results:
         return
     _save(_draw_sizes(results), folder / "06-leakage-size.svg")
-    _save(_draw_curves(results), folder / "06-leakage-curves.svg")
+    if _has_histograms(results):
+        _save(_draw_curves(results), folder / "06-leakage-curves.svg")
     if (figure := _draw_pictures(pictures)) is not None:
         _save(figure, folder / "06-leakage-pictures.png")
 
@@ -60,6 +64,12 @@ def _draw_sizes(results: Results) -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     return figure
+
+
+def _has_histograms(results: Results) -> bool:
+    names = ["known-none", *(f"known-{mode}-{PAPER}" for mode in ("sequential", "lambda"))]
+    found = [next(iter(results[name].values())) for name in names if name in results]
+    return all("histogram" in item["oracle"] for item in found)
 
 
 def _draw_curves(results: Results) -> Figure:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from attacks.metrics.intervals import wilson_interval
 from deploy.experiments.leakage_cells import PAPER, SIZES, crowded_name, table_name
-from deploy.experiments.leakage_csv import leakage_csv
+from deploy.experiments.leakage_csv import leakage_csv, lengthen, shorten
 from deploy.experiments.leakage_experiment import PLAIN, leakage_cells, leakage_claims, write_leakage_results
 from deploy.experiments.leakage_grid import leakage_cell, make_trial
 from deploy.experiments.leakage_page import widest_excess
@@ -170,3 +171,20 @@ def test_cells_have_names_of_their_own_and_settings_that_are_a_trial() -> None:
 def test_unknown_setting_of_a_cell_is_an_error() -> None:
     with pytest.raises(ValueError, match="colour"):
         leakage_cell("x", "pneumoniamnist", "nowhere", [], colour="red")
+
+
+def test_shortened_cells_make_the_same_page_without_the_curves(tmp_path: Path) -> None:
+    low, high = wilson_interval(768, 1536)
+    pairs = {"rates": [{"recovered": {"hits": 768, "count": 1536, "share": 0.5, "low": low, "high": high}}] * 5}
+    evasion = {f"evasive-noise-{noise}": {**made_up(0.5), "hungarian": pairs} for noise in ("0.3", "1")}
+    results = {**everything(), "adaptive-evasion": evasion}
+    shortened = {name: lengthen(json.loads(json.dumps(shorten(cell)))) for name, cell in results.items()}
+
+    for folder, cells in (("whole", results), ("short", shortened)):
+        write_leakage_results(cells, dict.fromkeys(cells, MADE), tmp_path / folder)
+
+    for name in ("06-leakage.md", "06-leakage.json", "06-leakage.csv"):
+        assert (tmp_path / "short" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert f"{100 * low:.1f}-{100 * high:.1f}" in (tmp_path / "short" / "06-leakage.md").read_text()
+    assert (tmp_path / "whole" / "06-leakage-curves.svg").is_file()
+    assert not (tmp_path / "short" / "06-leakage-curves.svg").exists()
