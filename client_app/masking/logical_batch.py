@@ -43,7 +43,9 @@ class Piece:
 def accumulate_gradient(parameters: Sequence[Tensor], losses_of: Losses, pieces: Iterable[Piece]) -> None:
     """Leave the gradient of the weighted sum of all losses in `grad` of every parameter, in place of what was there.
 
-    Gradients of 16-bit parameters are summed in float32. A parameter that no loss depends on gets no gradient.
+    Gradients of 16-bit parameters are summed in float32. A parameter that no loss depends on gets no gradient. A single
+    image goes through the network twice, the second time without weight, because libraries convolve one image by
+    another kernel than several, whose rounding differs by enough to move an activation across the kink of a rectifier.
 
     Args:
         parameters: those that are trained.
@@ -57,9 +59,10 @@ def accumulate_gradient(parameters: Sequence[Tensor], losses_of: Losses, pieces:
     for piece in pieces:
         if not len(piece.images):
             continue
-        losses = losses_of(piece.images, piece.labels)
+        several = _at_least_two(piece)
+        losses = losses_of(several.images, several.labels)
         wide = torch.promote_types(losses.dtype, torch.float32)
-        (losses.to(wide) * piece.weights.to(wide)).sum().backward()
+        (losses.to(wide) * several.weights.to(wide)).sum().backward()
         for parameter in coarse:
             if parameter.grad is not None:
                 found = parameter.grad.float()
@@ -68,6 +71,16 @@ def accumulate_gradient(parameters: Sequence[Tensor], losses_of: Losses, pieces:
     for parameter in coarse:
         if id(parameter) in sums:
             parameter.grad = sums[id(parameter)].to(parameter.dtype)
+
+
+def _at_least_two(piece: Piece) -> Piece:
+    if len(piece.images) > 1:
+        return piece
+    return Piece(
+        images=torch.cat([piece.images, piece.images]),
+        labels=torch.cat([piece.labels, piece.labels]),
+        weights=torch.cat([piece.weights, torch.zeros_like(piece.weights)]),
+    )
 
 
 def divide(count: int, largest: int) -> list[range]:

@@ -161,9 +161,9 @@ def _describe_rounding(found: Result) -> str:
     several = max(value for sizes in largest.values() for size, value in sizes.items() if size != "1")
     return (
         "largest difference in any parameter's gradient between pieces of 1 to 256 images and the whole batch of 270, "
-        f"float32: {each}; in pieces of several images {several:.1e}. Of one image alone the library computes "
-        "convolutions by another kernel, and in the deepest network its rounding moves an activation across the "
-        "kink of a rectifier"
+        f"float32: {each}; in pieces of several images {several:.1e}. An image alone goes through the network beside a "
+        "copy without weight: convolved by itself, by another kernel, its rounding moved an activation of the deepest "
+        "network across the kink of a rectifier (6.5e-05)"
     )
 
 

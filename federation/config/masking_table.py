@@ -45,7 +45,8 @@ class MaskingConfig(Table):
         ge=1,
         le=65536,
         description="Images, real and synthetic together, in memory at a time: at most `masking.size`, and lowered to "
-        "it under `auto`. The gradient depends on it by rounding alone; memory and speed do.",
+        "it under `auto`. The gradient depends on it by rounding alone; memory and speed do. An image alone is "
+        "computed beside a copy of it without weight.",
     )
     refresh: str = Field(
         "none",

@@ -117,7 +117,7 @@ def test_every_step_is_the_weighted_sum_of_losses_that_the_mode_states_whatever_
         )
         descend(expected, images, masking, batch_size=batch_size, seed=seed)
 
-    assert max(shown) <= micro_batch
+    assert max(shown) <= max(micro_batch, 2)  # an image alone is shown beside a copy without weight
     torch.testing.assert_close(flat(found), flat(expected), rtol=1e-4, atol=1e-5)
 
 

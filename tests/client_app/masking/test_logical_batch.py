@@ -223,7 +223,12 @@ def test_parameter_that_no_loss_depends_on_gets_no_gradient_in_place_of_an_older
     assert [parameter.grad for parameter in idle] == [None, None]
 
 
-def test_empty_piece_is_not_shown_to_the_network() -> None:
+@pytest.mark.parametrize(
+    ("borders", "expected"),
+    [([0, 2, 2, 4], [2, 2]), ([1], [2, 3]), ([1, 2, 3], [2, 2, 2, 2])],
+    ids=["empty", "first alone", "each alone"],
+)
+def test_network_sees_no_empty_piece_and_no_image_alone(borders: list[int], expected: list[int]) -> None:
     model = seed_parameters(Perceptron(torch.float32))
     shown = []
 
@@ -231,9 +236,13 @@ def test_empty_piece_is_not_shown_to_the_network() -> None:
         shown.append(len(images))
         return functional.cross_entropy(model(images), labels, reduction="none")
 
-    accumulate_gradient(list(model.parameters()), losses_of, cut(make_batch(3), [0, 2, 2, 3]))
+    batch = make_batch(4)
+    parameters = list(model.parameters())
+    accumulate_gradient(parameters, losses_of, cut(batch, borders))
 
-    assert shown == [2, 1]
+    assert shown == expected
+    found = [parameter.grad for parameter in parameters]
+    torch.testing.assert_close(found, reference(model, batch), rtol=0, atol=1e-5)
 
 
 @thorough
