@@ -1,5 +1,7 @@
 """The compose file trains: server and three hospitals in containers, asynchronous, with DP-SGD and masking.
 
+A hospital gets a new key in the middle of the run.
+
 `make test-deploy` runs it. It needs a container engine, root and chest X-rays, and takes minutes.
 """
 
@@ -15,8 +17,16 @@ from typing import Any
 import pytest
 
 from deploy.experiments.deployment_play import await_result, playing, start_run
+from deploy.experiments.deployment_renewal import keys_of, renew_key
 from deploy.experiments.deployment_stage import HOSPITALS, Stage, docker, has_engine, wait_until
-from deploy.experiments.deployment_watch import contributions, find_contradictions, ledger, refusals
+from deploy.experiments.deployment_watch import (
+    await_contribution,
+    contributions,
+    events,
+    find_contradictions,
+    ledger,
+    refusals,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,7 +35,8 @@ pytestmark = [
     pytest.mark.skipif("AEGIS_TEST_DATA" not in os.environ, reason="AEGIS_TEST_DATA names no folder with chest X-rays"),
     pytest.mark.skipif(not has_engine(), reason="no container engine answers on this machine"),
 ]
-_ROUNDS = 5
+_ROUNDS = 16
+_RENEWED = HOSPITALS[1]
 _SERVER = ("superlink", "serverapp", "coordinator", "edge")
 
 
@@ -34,6 +45,8 @@ def finished() -> Iterator[tuple[Stage, dict[str, Any]]]:
     """Return a consortium whose run has just ended, and the summary."""
     with playing(str(Path(os.environ["AEGIS_TEST_DATA"]) / "medmnist"), rounds=_ROUNDS) as stage:
         start_run(stage)
+        await_contribution(stage, _RENEWED)
+        renew_key(stage, _RENEWED)
         yield stage, await_result(stage, limit_s=1200.0)
 
 
@@ -52,6 +65,17 @@ def test_books_of_server_and_hospitals_agree(finished: tuple[Stage, dict[str, An
 
     assert find_contradictions(stage) == []
     assert summary["updates_applied"] == sum(contributions(stage).values())
+
+
+def test_key_renewed_in_the_middle_of_the_run_took_nothing_from_it(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, _ = finished
+    key, ended = keys_of(stage, _RENEWED)
+
+    assert len(ended) == 1
+    assert key not in ended
+    assert (stage.kit(_RENEWED) / "node.key.pub").read_text().split()[:2] == key.split()[:2]
+    assert "resume" not in {event["event"] for event in events(stage)}
+    assert stage.node_state(_RENEWED)["phase"] == "connected"
 
 
 def test_updates_were_private_and_masked(finished: tuple[Stage, dict[str, Any]]) -> None:
