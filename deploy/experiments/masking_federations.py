@@ -26,6 +26,9 @@ LAST = 5
 SIZE = 2048
 MODES = ("none", "sequential", "lambda", "joint", "interleaved")
 ADAPTED, ELSEWHERE = "adapted", "diffusion"
+OWN, BALANCED = "as-train", "balanced"
+"""Labels of synthetic images: in the proportions of a client's own images, or equally many of every class there is."""
+
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")
 _SMALL_JOINT = 512
 _DATA = ("pneumoniamnist", "organamnist")
@@ -49,6 +52,7 @@ def accuracy_cells(data_root: str) -> list[Cell]:
         for seed in CLAIM_SEEDS[name]:
             wanted.append((name, "interleaved", seed, {"source": ADAPTED}))
             wanted += [(name, "none", seed, {})] if seed not in SEEDS else []
+    wanted += [(name, "interleaved", seed, {"source": ADAPTED, "labels": BALANCED}) for seed in SEEDS for name in _DATA]
     wanted += [(name, mode, seed, {}) for seed in SEEDS for name in _DATA for mode in _ORDER]
     return [
         _cell(
@@ -64,9 +68,11 @@ def accuracy_cells(data_root: str) -> list[Cell]:
     ]
 
 
-def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE) -> str:
+def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE, labels: str = OWN) -> str:
     """Return the name of a cell of `accuracy_cells`."""
-    return f"{name}-{mode}-{seed}" if source == ELSEWHERE else f"{name}-{mode}-{source}-{seed}"
+    marks = [source] if source != ELSEWHERE else []
+    marks += [labels] if labels != OWN else []
+    return "-".join([name, mode, *marks, str(seed)])
 
 
 def sweep_cells(data_root: str) -> list[Cell]:
@@ -113,6 +119,8 @@ def _cell(cell: str, name: str, mode: str, seed: int, data_root: str, rounds: in
         "size": change.get("size", size_of(name, mode)),
         "configuration": {**configuration, "run.hospitals": hospitals},
     }
+    if (labels := change.get("labels", OWN)) != OWN:
+        settings["labels"] = labels
     return Cell(name=cell, compute=run_masked_federation, settings=settings)
 
 
@@ -120,7 +128,7 @@ def run_masked_federation(settings: dict[str, Any], folder: Path) -> Result:
     """Run the federation that `settings` describe, its hospitals' caches made first where it is masked.
 
     Args:
-        settings: `hospitals`, `source`, `size`, `configuration`.
+        settings: `hospitals`, `source`, `size`, `configuration`, and `labels` where they are not as in training.
         folder: of the experiment, with the pools of generated images.
 
     Returns:

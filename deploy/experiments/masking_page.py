@@ -14,11 +14,13 @@ from deploy.experiments import masking_costs
 from deploy.experiments.cells import Result
 from deploy.experiments.masking_federations import (
     ADAPTED,
+    BALANCED,
     CLAIM_SEEDS,
     ELSEWHERE,
     LAST,
     LONG,
     MODES,
+    OWN,
     ROUNDS,
     SEEDS,
     SWEEPS,
@@ -35,29 +37,42 @@ Results = dict[str, Result]
 
 _DATA = ("organamnist", "pneumoniamnist")
 _CAPACITY = 1024
-_ROWS = (("none", ELSEWHERE), ("interleaved", ADAPTED), *((mode, ELSEWHERE) for mode in MODES if mode != "none"))
+_EVERY = 2
+_ROWS = (
+    ("none", ELSEWHERE, OWN),
+    ("interleaved", ADAPTED, OWN),
+    ("interleaved", ADAPTED, BALANCED),
+    *((mode, ELSEWHERE, OWN) for mode in MODES if mode != "none"),
+)
 _GENERATORS = {ADAPTED: "adapted", ELSEWHERE: "elsewhere"}
 _PAPER = {"mnist": 6.51, "cifar": 5.40}
 
 
 def masking_sections(results: Results) -> list[str]:
     """Return the sections of the page; nothing of what was not measured."""
-    return [*_accuracies(results), *_sweeps(results), *_times(results), *_memory(results), *_caveats()]
+    return [
+        *_accuracies(results),
+        *_points_by_round(results),
+        *_sweeps(results),
+        *_times(results),
+        *_memory(results),
+        *_caveats(),
+    ]
 
 
 def draw_accuracies(results: Results, path: Path) -> None:
     """Write an SVG of accuracy per version, the mean over seeds of each mode, if anything was measured."""
-    if not any(_seeds(results, name, mode, source) for name in _DATA for mode, source in _ROWS):
+    if not any(_seeds(results, name, *row) for name in _DATA for row in _ROWS):
         return
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(_DATA)), _DATA, strict=True):
-        for mode, source in _ROWS:
-            curves = [cell["curve"] for cell in _seeds(results, name, mode, source)]
+        for row in _ROWS:
+            curves = [cell["curve"] for cell in _seeds(results, name, *row)]
             if not curves:
                 continue
             versions = [point["version"] for point in curves[0]]
             means = [statistics.fmean(point["accuracy"] for point in points) for points in zip(*curves, strict=True)]
-            axes.plot(versions, means, marker=".", label=_label(name, mode, source))
+            axes.plot(versions, means, marker=".", label=_label(name, *row))
         axes.set(title=name, xlabel="model version", ylabel="test accuracy")
         axes.grid(alpha=0.3)
         if axes.lines:
@@ -68,14 +83,19 @@ def draw_accuracies(results: Results, path: Path) -> None:
     write_durably(path, content.getvalue())
 
 
-def _label(name: str, mode: str, source: str) -> str:
+def _label(name: str, mode: str, source: str, labels: str) -> str:
     if mode == "none":
         return mode
-    return f"{mode}, M={size_of(name, mode)}" + (f", {source}" if source != ELSEWHERE else "")
+    marks = [
+        f"M={size_of(name, mode)}",
+        *([source] if source != ELSEWHERE else []),
+        *([labels] if labels != OWN else []),
+    ]
+    return ", ".join([mode, *marks])
 
 
-def _seeds(results: Results, name: str, mode: str, source: str) -> list[Result]:
-    cells = (accuracy_name(name, mode, seed, source=source) for seed in CLAIM_SEEDS[name])
+def _seeds(results: Results, name: str, mode: str, source: str, labels: str) -> list[Result]:
+    cells = (accuracy_name(name, mode, seed, source=source, labels=labels) for seed in CLAIM_SEEDS[name])
     return [results[cell] for cell in cells if cell in results]
 
 
@@ -83,8 +103,8 @@ def _accuracies(results: Results) -> list[str]:
     heads = [
         f"{what}, {rounds} rounds" for rounds in (ROUNDS, LONG) for what in ("accuracy", "AUROC", "points of accuracy")
     ]
-    rows = [f"| data | mode | generator | M | {' | '.join(heads)} |", "|---" * (4 + len(heads)) + "|"]
-    rows += [row for name in _DATA for mode, source in _ROWS if (row := _accuracy_row(results, name, mode, source))]
+    rows = [f"| data | mode | generator | labels | M | {' | '.join(heads)} |", "|---" * (5 + len(heads)) + "|"]
+    rows += [shown for name in _DATA for row in _ROWS if (shown := _accuracy_row(results, name, *row))]
     if len(rows) == 2:
         return []
     return [
@@ -95,12 +115,13 @@ def _accuracies(results: Results) -> list[str]:
         f"the last {LAST} versions on the whole test split, in percent, with the deviation over seeds; points: above "
         "no masking, the mean and each seed's. The paper does not say how many rounds it ran; "
         "more are a matter of `ROUNDS` and `LONG` in deploy/experiments/masking_federations.py. Networks compute in "
-        "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have the labels of each client's own "
-        "images, in proportion, and come from one of two models: `adapted` learned 27 minutes from training images, "
-        "all of PneumoniaMNIST and a sixth of OrganAMNIST, as a consortium might adapt one; `elsewhere` for nine "
-        "minutes from the validation split, which no client trains on. Either way a client trains mostly on synthetic "
-        "images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: what a good one "
-        "knows of other clients is a gain, what a poor one gets wrong a loss.",
+        "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have labels in the proportions of each "
+        "client's own (`as-train`), or equally many of every class there is (`balanced`: nothing of a client's classes "
+        "shows, and DP-SGD allows no others), and come from one of two models: `adapted` learned 27 minutes from "
+        "training images, all of PneumoniaMNIST and a sixth of OrganAMNIST, as a consortium might adapt one; "
+        "`elsewhere` for nine minutes from the validation split, which no client trains on. Either way a client trains "
+        "mostly on synthetic images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: "
+        "what a good one knows of other clients is a gain, what a poor one gets wrong a loss.",
         "![Accuracy per version](05-masking-accuracy.svg)",
         "\n".join(rows),
         "`joint` computes all M images in every mini-batch; on OrganAMNIST, with six mini-batches a client, it is "
@@ -109,17 +130,47 @@ def _accuracies(results: Results) -> list[str]:
     ]
 
 
-def _accuracy_row(results: Results, name: str, mode: str, source: str) -> str:
-    found = _seeds(results, name, mode, source)
+def _points_by_round(results: Results) -> list[str]:
+    """Return how the difference that claims rest on goes with the number of rounds: it is no constant."""
+    heads = [f"{name}, {what}" for name in _DATA for what in ("no masking", OWN, BALANCED)]
+    rows = [f"| rounds | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for version in range(LAST + 1, LONG + 1, _EVERY):
+        shown = [cell for name in _DATA for cell in _at_round(results, name, version)]
+        if any(shown):
+            rows.append(f"| {version} | {' | '.join(shown)} |")
+    if len(rows) == 2:
+        return []
+    return [
+        "What masking costs is no constant over rounds. Accuracy without masking, and points of `interleaved` with the "
+        f"`adapted` generator above it, by its labels; mean and deviation over seeds, over the last {LAST} versions:",
+        "\n".join(rows),
+    ]
+
+
+def _at_round(results: Results, name: str, version: int) -> list[str]:
+    plain = [late_mean(found, version) for found in _seeds(results, name, "none", ELSEWHERE, OWN)]
+    known = [100 * value for value in plain if value is not None]
+    both = [
+        deltas_of(results, name, "interleaved", ADAPTED, labels=labels, version=version) for labels in (OWN, BALANCED)
+    ]
+    return [_spread(known) if known else "", *(_signed(deltas) if deltas else "" for deltas in both)]
+
+
+def _signed(values: Sequence[float]) -> str:
+    return f"{'+' if statistics.fmean(values) >= 0 else ''}{_spread(values)}"
+
+
+def _accuracy_row(results: Results, name: str, mode: str, source: str, labels: str) -> str:
+    found = _seeds(results, name, mode, source, labels)
     if not found:
         return ""
-    masked = [_GENERATORS[source], str(size_of(name, mode))] if mode != "none" else ["-", "0"]
+    masked = [_GENERATORS[source], labels, str(size_of(name, mode))] if mode != "none" else ["-", "-", "0"]
     shown = [f"| {' | '.join([name, mode, *masked])} |"]
     for version in (ROUNDS, LONG):
         for of in ("accuracy", "auroc"):
             values = [100 * value for cell in found if (value := late_mean(cell, version, of=of)) is not None]
             shown.append(f" {_spread(values)} |" if values else " |")
-        each = [] if mode == "none" else deltas_of(results, name, mode, source, version=version)
+        each = [] if mode == "none" else deltas_of(results, name, mode, source, labels=labels, version=version)
         shown.append(
             f" {statistics.fmean(each):+.1f} ({', '.join(f'{value:+.1f}' for value in each)}) |" if each else " |"
         )
@@ -127,12 +178,20 @@ def _accuracy_row(results: Results, name: str, mode: str, source: str) -> str:
 
 
 def deltas_of(
-    results: Results, name: str, mode: str, source: str = ELSEWHERE, *, version: int = ROUNDS, of: str = "accuracy"
+    results: Results,
+    name: str,
+    mode: str,
+    source: str = ELSEWHERE,
+    *,
+    labels: str = OWN,
+    version: int = ROUNDS,
+    of: str = "accuracy",
 ) -> list[float]:
     """Return by how many points the mode differs from no masking, for every seed of which both were measured."""
     deltas = []
     for seed in CLAIM_SEEDS[name]:
-        cells = accuracy_name(name, mode, seed, source=source), accuracy_name(name, "none", seed)
+        masked = accuracy_name(name, mode, seed, source=source, labels=labels)
+        cells = masked, accuracy_name(name, "none", seed)
         means = [late_mean(results[cell], version, of=of) for cell in cells if cell in results]
         if len(means) == 2 and means[0] is not None and means[1] is not None:
             deltas.append(100 * (means[0] - means[1]))

@@ -92,18 +92,18 @@ def make_pool(settings: dict[str, Any], folder: Path) -> Result:
 def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int, seed: int, folder: Path) -> Path:
     """Return a folder with a cache for every simulated hospital, made now unless it is there.
 
-    Labels of a cache are in the proportions of the hospital's training images.
-
     Args:
-        settings: `source`, one of `SOURCES`, and `size`, images per cache; fewer where "real" has no more.
+        settings: `source`, one of `SOURCES`; `size`, images per cache, fewer where "real" has no more; and `labels`,
+            "as-train", as they are if nothing is said, or "balanced" over all classes of the data set, as `aegis cache
+            build --labels` has them.
         data: how the data are divided.
         hospitals: how many.
         seed: that divides them.
         folder: of the experiment, with the pools.
     """
-    source, size = settings["source"], settings["size"]
+    source, size, labels = settings["source"], settings["size"], settings.get("labels", "as-train")
     marks = f"{data.partition}-{data.classes_per_hospital}-{data.dirichlet_alpha:g}"
-    made = folder / "caches" / f"{data.name}-{marks}-{hospitals}-{seed}-{source}-{size}"
+    made = folder / "caches" / f"{data.name}-{marks}-{hospitals}-{seed}-{source}-{labels}-{size}"
     if made.is_dir():
         return made
     scratch = made.with_name(f"{made.name}.{os.getpid()}.part")
@@ -111,9 +111,8 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
     for site in range(hospitals):
         held = load_site(data, site=site, sites=hospitals, seed=seed)
         name = f"hospital-{site:03d}"
-        publish(
-            scratch / name, draw(source, held, data, size, folder, site), held, hospital_id=name, data_set=data.name
-        )
+        images = draw(source, held, data, size, folder, site, labels=labels)
+        publish(scratch / name, images, held, hospital_id=name, data_set=data.name)
     try:
         scratch.replace(made)
     except OSError:
@@ -122,16 +121,30 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
     return made
 
 
-def draw(source: str, held: Dataset, data: DataConfig, size: int, folder: Path, site: int) -> ImageSet:
-    """Return `size` images from `source` for a hospital that holds `held`, with labels in its proportions."""
+def draw(
+    source: str, held: Dataset, data: DataConfig, size: int, folder: Path, site: int, *, labels: str = "as-train"
+) -> ImageSet:
+    """Return `size` images from `source` for a hospital that holds `held`.
+
+    Args:
+        source: one of `SOURCES`.
+        held: the hospital's images.
+        data: how the data are divided.
+        size: number of images.
+        folder: of the experiment, with the pools.
+        site: number of the hospital.
+        labels: "as-train" for the proportions of its training images, or "balanced" over all classes of the data set,
+            which takes a source that knows them all.
+    """
     stream = numpy_stream(site, "cache", source)
-    labels = np.sort(stream.choice(held.train.labels, size))
+    own = stream.choice(held.train.labels, size)
+    wanted = np.sort(own if labels == "as-train" else np.arange(size) % held.info.classes)
     if source == "gaussian":
         generator = GaussianGenerator.fit(held.train, held.info.class_names)
         random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))
-        return ImageSet(images=_aligned(generator.generate(torch.from_numpy(labels), 1, random), held), labels=labels)
+        return ImageSet(images=_aligned(generator.generate(torch.from_numpy(wanted), 1, random), held), labels=wanted)
     stock = _pool(folder, f"{source}-{data.name}") if source in MINUTES else load_own_folder(data, seed=0).validation
-    return stock.take(np.concatenate([_pick(stock, label, labels, stream) for label in np.unique(labels)]))
+    return stock.take(np.concatenate([_pick(stock, label, wanted, stream) for label in np.unique(wanted)]))
 
 
 def publish(

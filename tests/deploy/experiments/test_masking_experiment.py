@@ -145,21 +145,26 @@ def test_accuracy_has_no_value_while_a_run_has_not_come_to_its_end() -> None:
     assert values(results)["accuracy_delta_points_organa"] is None
 
 
-def test_every_hospital_gets_a_cache_with_its_own_label_proportions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("labels", ["as-train", "balanced"])
+def test_every_hospital_gets_a_cache_with_its_own_label_proportions_or_all_classes_alike(
+    labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = DataConfig(phantom_examples=300, partition="classes", classes_per_hospital=2)
     held = [load_site(data, site=site, sites=4, seed=0) for site in range(4)]
     stock = ImageSet(images=np.zeros((40, *held[0].train.images.shape[1:]), np.uint8), labels=np.arange(40) % 4)
     monkeypatch.setattr(masking_sources, "_pool", lambda folder, name: stock)
 
-    made = prepare_caches({"source": "diffusion", "size": 64}, data, hospitals=4, seed=0, folder=tmp_path)
+    settings = {"source": "diffusion", "size": 64, "labels": labels}
+    made = prepare_caches(settings, data, hospitals=4, seed=0, folder=tmp_path)
 
-    assert prepare_caches({"source": "diffusion", "size": 64}, data, hospitals=4, seed=0, folder=tmp_path) == made
+    assert prepare_caches(settings, data, hospitals=4, seed=0, folder=tmp_path) == made
     for site, own in enumerate(held):
         cache = open_cache(made / f"hospital-{site:03d}")
         assert len(cache) == 64
-        assert set(cache.labels.tolist()) <= set(own.train.labels.tolist())
+        if labels == "balanced":
+            assert np.bincount(cache.labels).tolist() == [16] * 4
+        else:
+            assert set(cache.labels.tolist()) <= set(own.train.labels.tolist())
 
 
 @pytest.mark.parametrize("source", ["gaussian", "real"])
