@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from deploy.experiments.deployment_images import HOSPITAL_IMAGE
 from deploy.experiments.deployment_play import await_result, playing, start_run
 from deploy.experiments.deployment_renewal import keys_of, renew_key
-from deploy.experiments.deployment_stage import HOSPITALS, Stage, docker, has_engine, wait_until
+from deploy.experiments.deployment_stage import HOSPITALS, Stage, attempt, docker, has_engine, wait_until
 from deploy.experiments.deployment_watch import (
     await_contribution,
     contributions,
@@ -100,6 +101,27 @@ def test_container_is_healthy_and_hardened(finished: tuple[Stage, dict[str, Any]
     assert host["CapDrop"] == ["ALL"]
     assert "no-new-privileges:true" in host["SecurityOpt"]
     assert not host["Privileged"]
+
+
+def test_doctor_tells_the_coordinator_s_image_from_another(finished: tuple[Stage, dict[str, Any]]) -> None:
+    stage, _ = finished
+    hospital = HOSPITALS[0]
+    told = docker("run", "--rm", HOSPITAL_IMAGE, "cat", "/etc/aegis-image.json")
+    expected = stage.kit(hospital) / "image.txt"
+
+    expected.write_text(told)
+    same = ask_doctor(stage, hospital)["image-digest"]
+    expected.write_text(f"sha256:{'0' * 64}")
+    other = ask_doctor(stage, hospital)["image-digest"]
+    expected.unlink()
+
+    assert (same, other) == ("ok", "failed")
+
+
+def ask_doctor(stage: Stage, hospital: str) -> dict[str, str]:
+    """Return what the doctor in the running container of a hospital finds, by check; some checks may fail."""
+    command = ["docker", "exec", stage.name(hospital), "aegis", "doctor", "hospital", "--kit", "/etc/aegis", "--json"]
+    return {found["id"]: found["status"] for found in json.loads(attempt(command).stdout)["results"]}
 
 
 def test_pages_show_the_run(finished: tuple[Stage, dict[str, Any]]) -> None:
