@@ -22,7 +22,6 @@ from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 from flwr.supernode.runtime import run_clientapp
 
 import client_app
-from client_app.main import app
 from federation.errors import ConfigurationError
 
 
@@ -49,7 +48,14 @@ def _installed_folder(*_: object, **__: object) -> Path:
 
 
 def _load_installed(*_: object, **__: object) -> Callable[[str, str, str], ClientApp]:
-    return lambda *_: app
+    return lambda *_: _import_installed()
+
+
+def _import_installed() -> ClientApp:
+    """Return the app; it is imported as late as Flower would, once the node knows that this process lives."""
+    from client_app.main import app
+
+    return app
 
 
 _REPLACED: dict[str, Callable[..., object]] = {

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from flwr.supercore.cli.flower_superexec import flower_superexec
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+from flwr.supercore.superexec.executor import factory
+
+from deploy.vouching import VouchingExecutor
 
 CLIENT_APP_COMMAND = "aegis-clientapp"
 """The command, on the PATH of the installation, that `clientapp` is."""
@@ -16,6 +19,7 @@ CLIENT_APP_COMMAND = "aegis-clientapp"
 def main() -> None:
     """Run the SuperExec until it is told to stop."""
     TASK_TYPE_TO_COMMAND.update(dict.fromkeys(TASK_TYPE_TO_COMMAND, CLIENT_APP_COMMAND))
+    factory.SubprocessExecutor = VouchingExecutor  # type: ignore[attr-defined]
     flower_superexec()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from flwr.proto.task_pb2 import Task
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, ExecutorType, TaskType
-from flwr.supercore.superexec.executor import get_executor
+from flwr.supercore.superexec.executor import factory, get_executor
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
 from deploy.node import superexec
@@ -18,12 +19,25 @@ from deploy.node import superexec
 ROOT = Path(__file__).parents[3]
 
 
+class Ended:
+    """A process that has ended."""
+
+    def poll(self) -> int:
+        return 0
+
+
 @pytest.fixture
 def argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """Yield the command lines that Flower starts; nothing is."""
     started: list[list[str]] = []
     before = dict(TASK_TYPE_TO_COMMAND)
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+
+    def start(command: list[str], **_: object) -> Ended:
+        started.append(command)
+        return Ended()
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(factory, "SubprocessExecutor", SubprocessExecutor)
     monkeypatch.setattr(superexec, "flower_superexec", lambda: None)
     yield started
     TASK_TYPE_TO_COMMAND.update(before)
