@@ -1,6 +1,6 @@
 """The compose file trains: server and three hospitals in containers, asynchronous, with DP-SGD and masking.
 
-A hospital gets a new key in the middle of the run.
+In the middle of the run the server gets a new certificate, and a hospital a new key.
 
 `make test-deploy` runs it. It needs a container engine, root and chest X-rays, and takes minutes.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from deploy.experiments.deployment_faults import renew_certificate
 from deploy.experiments.deployment_images import HOSPITAL_IMAGE
 from deploy.experiments.deployment_play import await_result, playing, start_run
 from deploy.experiments.deployment_renewal import keys_of, renew_key
@@ -47,6 +48,7 @@ def finished() -> Iterator[tuple[Stage, dict[str, Any]]]:
     with playing(str(Path(os.environ["AEGIS_TEST_DATA"]) / "medmnist"), rounds=_ROUNDS) as stage:
         start_run(stage)
         await_contribution(stage, _RENEWED)
+        renew_certificate(stage)
         renew_key(stage, _RENEWED)
         yield stage, await_result(stage, limit_s=1200.0)
 
@@ -68,7 +70,9 @@ def test_books_of_server_and_hospitals_agree(finished: tuple[Stage, dict[str, An
     assert summary["updates_applied"] == sum(contributions(stage).values())
 
 
-def test_key_renewed_in_the_middle_of_the_run_took_nothing_from_it(finished: tuple[Stage, dict[str, Any]]) -> None:
+def test_hospital_is_known_by_its_new_key_alone_and_no_renewal_ended_the_run(
+    finished: tuple[Stage, dict[str, Any]],
+) -> None:
     stage, _ = finished
     key, ended = keys_of(stage, _RENEWED)
 

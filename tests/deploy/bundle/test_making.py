@@ -20,7 +20,7 @@ from deploy.bundle import making
 from deploy.bundle.making import Sources, make_bundle
 from deploy.trust.hospital_key import make_key, private_file
 from deploy.trust.manifest import read_chunks
-from deploy.trust.signing import VerificationError, private_pem
+from deploy.trust.signing import VerificationError, fingerprint, private_pem, public_pem
 from federation.errors import ConfigurationError
 from tests.deploy.bundle.packed import KEY, Packed, pack
 
@@ -77,12 +77,59 @@ def test_private_keys_and_the_bundle_itself_are_for_their_owner_alone(packed: Pa
     assert stat.S_IMODE(packed.archive.stat().st_mode) == 0o600
 
 
-@pytest.mark.skipif(not all(map(shutil.which, ("tar", "sha256sum"))), reason="needs tar and sha256sum")
-def test_bundle_is_unpacked_and_checked_by_tools_that_every_hospital_has(packed: Packed, tmp_path: Path) -> None:
-    for command in (["tar", "xf", str(packed.archive)], ["sha256sum", "--check", "--strict", "SHA256SUMS"]):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("tar", "sha256sum", "openssl"))), reason="needs tar, sha256sum and openssl"
+)
 
-        assert (done.returncode, done.stderr) == (0, "")
+
+def follow_the_page(folder: Path, content: bytes) -> subprocess.CompletedProcess[str]:
+    """Do the first step of the page for hospitals in `folder`, with a bundle of this content."""
+    (folder / "hospital-a.tar").write_bytes(content)
+    (folder / "bundle.pub").write_bytes(public_pem(KEY.public_key()))
+    page = (Path(__file__).parents[3] / "docs" / "deploy" / "hospital-it.md").read_text(encoding="utf-8")
+    step = page.partition("```bash\n")[2].partition("```")[0]
+    assert "openssl pkeyutl -verify" in step
+    return subprocess.run(["bash", "-c", step], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@needs_tools
+def test_bundle_is_unpacked_and_checked_by_tools_that_every_hospital_has(packed: Packed, tmp_path: Path) -> None:
+    done = follow_the_page(tmp_path, packed.content)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Signature Verified Successfully" in done.stdout
+    assert fingerprint(KEY.public_key()).replace(" ", "") in done.stdout
+    with tarfile.open(packed.archive) as archive:
+        assert all((tmp_path / member.name).is_file() for member in archive)
+
+
+@needs_tools
+def test_file_that_was_added_on_the_way_is_not_unpacked(packed: Packed, tmp_path: Path) -> None:
+    shutil.copyfile(packed.archive, tmp_path / "longer.tar")
+    (tmp_path / "evil.yaml").write_text("services: {}")
+    with tarfile.open(tmp_path / "longer.tar", "a") as archive:
+        archive.add(tmp_path / "evil.yaml", arcname="kit/compose.override.yaml")
+    (tmp_path / "place").mkdir()
+
+    done = follow_the_page(tmp_path / "place", (tmp_path / "longer.tar").read_bytes())
+
+    assert done.returncode == 0
+    assert (tmp_path / "place" / "kit" / "kit.toml").is_file()
+    assert not (tmp_path / "place" / "kit" / "compose.override.yaml").exists()
+
+
+@needs_tools
+def test_file_that_was_put_in_the_place_of_another_on_the_way_ends_the_check(packed: Packed, tmp_path: Path) -> None:
+    shutil.copyfile(packed.archive, tmp_path / "longer.tar")
+    (tmp_path / "evil.yaml").write_text("services: {}")
+    with tarfile.open(tmp_path / "longer.tar", "a") as archive:
+        archive.add(tmp_path / "evil.yaml", arcname="kit/kit.toml")
+    (tmp_path / "place").mkdir()
+
+    done = follow_the_page(tmp_path / "place", (tmp_path / "longer.tar").read_bytes())
+
+    assert done.returncode != 0
+    assert "kit/kit.toml: FAILED" in done.stdout
 
 
 def test_kit_that_was_changed_is_refused_with_what_helps(tmp_path: Path) -> None:
