@@ -5,11 +5,15 @@ A hospital's `aegis doctor` or `aegis enrol` starts at once: libraries for train
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import click
 import typer
 from typer.core import TyperGroup
+
+from deploy.exits import usage_errors
+from federation.errors import ConfigurationError
 
 
 def _simulate() -> Callable[..., None]:
@@ -121,21 +125,30 @@ COMMANDS: dict[str, Callable[[], typer.Typer | Callable[..., None]]] = {
 }
 """What each subcommand is, by name: a group of commands, or the function of a single one."""
 
+_LEFT_OUT = {"experiment": "deploy.experiments", "attack": "deploy.attack"}
+"""The subcommands whose packages a hospital's image leaves out, and these packages."""
+
 
 class LazyGroup(TyperGroup):
-    """The group of all subcommands, each imported when it is asked for; the list of them asks for all."""
+    """The group of all subcommands, each imported when it is asked for; the list of them asks for all there are."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the subcommands."""
+        """Return the names of the subcommands of this installation."""
         del ctx
-        return list(COMMANDS)
+        return [name for name in COMMANDS if _is_installed(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand called `cmd_name`; None where there is none."""
+        """Return the subcommand called `cmd_name`; None where there is none.
+
+        Raises:
+            typer.Exit: with code 2, where this installation leaves it out.
+        """
         del ctx
         load = COMMANDS.get(cmd_name)
         if load is None:
             return None
+        with usage_errors():
+            _require_installed(cmd_name)
         found = load()
         if isinstance(found, typer.Typer):
             group = found
@@ -145,6 +158,19 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(group)
         command.name = cmd_name
         return command
+
+
+def _is_installed(name: str) -> bool:
+    return name not in _LEFT_OUT or importlib.util.find_spec(_LEFT_OUT[name]) is not None
+
+
+def _require_installed(name: str) -> None:
+    """Check that the package of the subcommand is there; a library that it lacks is its own business."""
+    if not _is_installed(name):
+        raise ConfigurationError(
+            f"aegis {name} is not part of this installation: a hospital's image holds no attack code and no "
+            "experiments; use a checkout of the repository, on another machine."
+        )
 
 
 main = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)

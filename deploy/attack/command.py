@@ -12,8 +12,9 @@ import typer
 from click.core import ParameterSource
 
 from deploy.attack import options
-from deploy.attack.choices import as_path, require_extras
+from deploy.attack.choices import as_path
 from deploy.exits import exit_codes
+from deploy.extras import require_extras
 from federation.errors import ConfigurationError
 
 attack = typer.Typer(no_args_is_help=True, help="Play the malicious server: what can be read out of updates.")

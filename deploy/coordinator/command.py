@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from deploy.attack.choices import require_extras
 from deploy.exits import exit_codes
+from deploy.extras import require_extras
 from deploy.federate.superlink import CONNECTION
 from deploy.federate.superlink import SuperLink as Connected
 from federation.errors import ConfigurationError

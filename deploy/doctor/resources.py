@@ -16,6 +16,10 @@ _LEAST_MEMORY = 2 * GIB
 _FEW_PROCESSORS = 2
 _FIRST_YEAR = 2026
 _LARGEST_OFFSET_H = 14
+_SHOW_GPU = (
+    "Start with compose.gpu.yaml as well (COMPOSE_FILE=compose.yaml:compose.gpu.yaml in .env), on a host with NVIDIA's "
+    "driver and container toolkit; without a card, use the CPU image. Until then training runs on processors."
+)
 
 
 class OnMachine(Protocol):
@@ -38,12 +42,14 @@ def _count_processors(site: OnMachine) -> Finding:
 
 
 def _try_gpu(site: OnMachine) -> Finding:
-    if not list(site.machine.devices.glob("nvidia[0-9]*")):
-        return ok("none in this machine or container")
     usable = site.machine.graphics_card()
     if usable is None:
         return ok("not used: this build of torch computes on processors only")
-    return ok(usable) if usable else failed("there is one, but torch cannot use it")
+    if usable:
+        return ok(usable)
+    if any(site.machine.devices.glob("nvidia[0-9]*")):
+        return failed("there is one, but torch cannot use it")
+    return warning("none to be seen here, and torch was built for one", _SHOW_GPU)
 
 
 def _ask_clock(site: OnMachine) -> Finding:
@@ -116,7 +122,7 @@ GRAPHICS: tuple[Check[OnMachine], ...] = (
     Check(
         id="gpu",
         title="graphics card",
-        expected="usable, where there is one and torch was built for it",
+        expected="one that torch can use, where torch was built for CUDA",
         mend="Install the NVIDIA container toolkit and a driver that fits torch's CUDA version, or use the CPU image.",
         look=_try_gpu,
         limit_s=60.0,

@@ -39,6 +39,8 @@ SETTINGS = Template("""\
 AEGIS_HOSPITAL_IMAGE=aegis-hospital:$version
 # The folder with the images on this machine; the container sees it read-only.
 AEGIS_DATA=./data
+# With an NVIDIA card, and the image that was built for CUDA, take the mark off the next line.
+# COMPOSE_FILE=compose.yaml:compose.gpu.yaml
 """)
 
 README = Template("""\

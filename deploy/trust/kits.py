@@ -20,6 +20,8 @@ from federation.durable import sync_folder, write_durably
 from federation.errors import ConfigurationError
 
 COMPOSE = Path(__file__).parents[1] / "hospital" / "compose.yaml"
+GRAPHICS = COMPOSE.with_name("compose.gpu.yaml")
+"""What compose reads besides, where the hospital has a graphics card."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +32,7 @@ class KitContents:
         kit: `kit.toml`.
         authority: the file `ca.crt`.
         private_key: of the hospital; None where the hospital keeps it to itself.
-        compose: the file `compose.yaml`; empty for none.
+        compose: the file `compose.yaml`, which this installation's `compose.gpu.yaml` goes with; empty for neither.
     """
 
     kit: Kit
@@ -54,7 +56,9 @@ class KitContents:
             "README.md": README.substitute(words).encode(),
             ".env": SETTINGS.substitute(words).encode(),
         }
-        return files | ({"compose.yaml": self.compose.encode()} if self.compose else {})
+        if self.compose:
+            files |= {"compose.yaml": self.compose.encode(), GRAPHICS.name: GRAPHICS.read_bytes()}
+        return files
 
 
 def read_compose(path: Path = COMPOSE) -> str:

@@ -13,9 +13,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from attacks.victim import publish_cache
-from deploy.attack.choices import require_extras
 from deploy.attack.images import load_world
 from deploy.cli import main
+from deploy.extras import require_extras
 from federation.config import DataConfig
 from federation.datasets.npz_file import load_npz_file
 from federation.errors import ConfigurationError

@@ -232,6 +232,23 @@ def test_gpu_that_torch_can_use_is_named(site: Site) -> None:
     assert site.examine()["gpu"].found == "NVIDIA T4"
 
 
+def test_gpu_that_the_container_was_not_given_is_warned_of(site: Site) -> None:
+    site.change_machine(graphics_card=lambda: "")
+
+    result = site.examine()["gpu"]
+
+    assert result.status is Status.WARNING
+    assert "COMPOSE_FILE=compose.yaml:compose.gpu.yaml" in result.mend
+
+
+@pytest.mark.parametrize("devices", [(), ("nvidia0",)])
+def test_gpu_is_no_concern_of_a_torch_for_processors(site: Site, devices: tuple[str, ...]) -> None:
+    for name in devices:
+        (site.root / "devices" / name).touch()
+
+    assert site.examine()["gpu"].status is Status.OK
+
+
 def test_file_that_cannot_be_read_is_told_by_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     locked, opened = site.images()[2], Path.open
 

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
 
 from deploy.doctor import machine
 from deploy.doctor.machine import Machine
@@ -40,6 +41,19 @@ def test_facts_of_this_machine_are_plausible(tmp_path: Path) -> None:
     assert own.version("flwr") == "1.42.0"
     assert own.version("no-such-thing") is None
     assert any(line.startswith("flwr") for line in own.requirements())
+
+
+@pytest.mark.parametrize(
+    ("built_for", "usable", "expected"), [(None, False, None), ("13.0", False, ""), ("13.0", True, "NVIDIA T4")]
+)
+def test_graphics_card_is_the_one_that_torch_computes_on(
+    monkeypatch: pytest.MonkeyPatch, built_for: str | None, usable: bool, expected: str | None
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA T4")
+
+    assert Machine().graphics_card() == expected
 
 
 def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

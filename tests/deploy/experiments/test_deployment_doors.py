@@ -1,24 +1,20 @@
-"""A refusal must be seen to count: words of programs, ends of SuperNodes, answers to requests, marks in files."""
+"""A refusal must be seen to count: words of programs, ends of SuperNodes, ways out, marks in files."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
 from deploy.experiments import deployment_doors, deployment_marks, deployment_watch
-from deploy.experiments.deployment_doors import judge_node, read_word, try_doors
-from deploy.experiments.deployment_fuzz import Tally, draw
+from deploy.experiments.deployment_doors import judge_node, listening_outside, read_word, try_doors
 from deploy.experiments.deployment_marks import cut_short, find_files, require_mark_at, site_errors
 from deploy.experiments.deployment_stage import Stage
 from federation.errors import RunFailedError
+from tests.deploy.node.made_up_server import Answers, make_authority, serving
 
 REFUSAL = "Exit Code: 301\nFailed to initialize the connection to the SuperLink.\n[code: 2004] Node activation failed."
 
@@ -60,13 +56,28 @@ def test_supernode_that_ends_otherwise_is_an_error(status: int, said: str) -> No
         judge_node(status, said)
 
 
+@pytest.fixture
+def bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default bridge of a made-up engine, whose containers have this machine's own way out."""
+    monkeypatch.setattr(deployment_doors, "docker", lambda *_: "127.0.0.1\n")
+    monkeypatch.setattr(Stage, "execute", lambda _, __, *command: in_python(command[-1]).stdout)
+    monkeypatch.setattr(deployment_doors, "attempt", lambda command: in_python(command[-1]))
+
+
+def in_python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.usefixtures("bridge")
 def test_doors_are_tried_behind_controls_that_get_through(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment_doors, "_ways_out", lambda *_: ({}, {"out": lambda _: "REFUSED"}))
     monkeypatch.setattr(deployment_doors, "_CONTROLS", {"a control": lambda _: "GOT THROUGH"})
     monkeypatch.setattr(deployment_doors, "_ATTEMPTS", {"shut": lambda _: "REFUSED", "open": lambda _: "GOT THROUGH"})
 
-    assert try_doors(stage) == {"shut": "", "open": "GOT THROUGH"}
+    assert try_doors(stage) == {"shut": "", "open": "GOT THROUGH", "out": ""}
 
 
+@pytest.mark.usefixtures("bridge")
 def test_control_that_is_refused_fails_the_cell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment_doors, "_CONTROLS", {"a control": lambda _: "REFUSED"})
 
@@ -74,13 +85,68 @@ def test_control_that_is_refused_fails_the_cell(stage: Stage, monkeypatch: pytes
         try_doors(stage)
 
 
-def test_programs_for_containers_say_a_word_where_they_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def execute(_: Stage, __: str, *command: str) -> str:
-        return subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True).stdout
+WAYS = ("the way out of a hospital's network", "the way out of the server's network")
 
-    monkeypatch.setattr(Stage, "execute", execute)
+
+@pytest.mark.usefixtures("bridge")
+def test_network_with_a_way_out_is_found_open_and_the_listener_goes_when_it_is_done(stage: Stage) -> None:
+    with listening_outside() as place:
+        controls, attempts = deployment_doors._ways_out(*place)
+
+        assert [read_word(attempts[name](stage)) for name in WAYS] == ["GOT THROUGH"] * 2
+        assert read_word(controls["the way out of the edge's outer network"](stage)) == "GOT THROUGH"
+
+    assert [read_word(attempts[name](stage)) for name in WAYS] == ["", ""]
+
+
+@pytest.mark.usefixtures("bridge")
+def test_ways_out_that_their_own_control_does_not_find_fail_the_cell(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment_doors, "_CONTROLS", {})
+    done = subprocess.CompletedProcess[str]([], 0, "REFUSED timed out\n", "a warning")
+    monkeypatch.setattr(deployment_doors, "attempt", lambda _: done)
+
+    with pytest.raises(RunFailedError, match="edge's outer network"):
+        try_doors(stage)
+
+
+def test_bridge_that_is_not_on_this_machine_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment_doors, "docker", lambda *_: "203.0.113.1\n")
+
+    with pytest.raises(RunFailedError, match=r"'203\.0\.113\.1' to be this machine's"), listening_outside():
+        pass
+
+
+def test_container_of_its_own_is_taken_down_when_it_does_not_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+
+    def attempt(command: list[str]) -> None:
+        commands.append(command)
+        if command[1] == "run":
+            raise RunFailedError("too long")
+
+    monkeypatch.setattr(deployment_doors, "attempt", attempt)
+
+    with pytest.raises(RunFailedError, match="too long"):
+        deployment_doors._connect_anew(stage, network="outside", host="127.0.0.1", port=1)
+    assert f"{stage.project}_outside" in commands[0]
+    assert commands[1:] == [["docker", "rm", "-f", f"{stage.project}-control"]]
+
+
+def test_program_that_connects_says_a_word_where_it_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stage, "execute", lambda _, __, *command: in_python(command[-1]).stdout)
 
     assert read_word(deployment_doors._connect(stage, service="any", host="127.0.0.1", port=1)) == ""
+
+
+@pytest.mark.parametrize("host", ["superlink", "hospital-b"])
+def test_container_is_aimed_at_by_its_address(stage: Stage, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    found = {"NetworkSettings": {"Networks": {"one": {"IPAddress": "172.30.0.9"}}}}
+    monkeypatch.setattr(Stage, "inspect", lambda *_: found)
+    monkeypatch.setattr(Stage, "execute", lambda *command: command[-1])
+
+    assert "'172.30.0.9', 1" in deployment_doors._connect(stage, service="any", host=host, port=1)
 
 
 def test_program_that_asks_is_python(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,50 +158,22 @@ def test_program_that_asks_is_python(stage: Stage, monkeypatch: pytest.MonkeyPat
         assert "status in (404,)" in program
 
 
-def answer(status: int, kind: str = "application/json") -> httpx.Response:
-    return httpx.Response(status, headers={"Content-Type": kind})
+def test_edge_is_asked_to_be_a_proxy(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority, beyond = make_authority(tmp_path), "http://172.17.0.1:9/"
+    answers = Answers(statuses={beyond: 404})
+    monkeypatch.setattr(
+        Stage,
+        "execute",
+        lambda _, __, *command: in_python(command[-1].replace("/etc/aegis/ca.crt", str(authority.ca))).stdout,
+    )
 
+    with serving(answers, authority) as port:
+        monkeypatch.setattr(deployment_doors, "_EDGE", f"https://127.0.0.1:{port}")
+        controls, attempts = deployment_doors._ways_out("172.17.0.1", 9)
 
-def test_tally_tells_answers_from_silence_and_the_superlink_from_the_edge() -> None:
-    fleet, closed = httpx.Request("POST", "https://x/v1/fleet/get-run"), httpx.Request("GET", "https://x/docs")
-    tally = Tally()
-
-    tally.count(fleet, None, registered=False)
-    tally.count(fleet, answer(401), registered=False)
-    tally.count(fleet, answer(415), registered=True)
-    tally.count(fleet, answer(429, "text/html"), registered=False)
-    tally.count(fleet, answer(502), registered=False)
-    tally.count(closed, answer(404), registered=False)
-    found = tally.sum_up()
-
-    assert (found.sent, found.answered, found.refused_by_superlink) == (6, 5, 2)
-    assert found.registered == {"415": 1}
-    assert found.statuses == {"0": 1, "401": 1, "429": 1, "502": 1, "404": 1}
-    assert found.let_in == []
-
-
-def test_stranger_that_is_answered_well_is_let_in_and_a_hospital_is_not() -> None:
-    fleet, tally = httpx.Request("POST", "https://x/v1/fleet/get-run"), Tally()
-
-    tally.count(fleet, answer(200), registered=True)
-    tally.count(fleet, answer(200), registered=False)
-
-    assert tally.sum_up().let_in == ["POST /v1/fleet/get-run: 200"]
-
-
-def test_requests_of_registered_keys_are_drawn_and_none_is_a_whole_message() -> None:
-    key, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    client, choice = httpx.AsyncClient(base_url="https://x"), random.Random(0)
-    whole = len(ActivateNodeRequest(public_key=b"k" * 215, heartbeat_interval=30.0).SerializeToString())
-
-    drawn = [draw(client, choice, key, own) for _ in range(600)]
-    bodies = [request.content for request, registered in drawn if registered]
-    keys = {request.headers.get("flwr-public-key") for request, registered in drawn if registered}
-
-    assert 100 < len(bodies) < 300
-    assert len(keys) == 1
-    assert any(not body for body in bodies)
-    assert any(body.startswith(b"\x0a") and 2 < len(body) < whole for body in bodies)
+        assert read_word(attempts["the way out with the edge for a proxy"](stage)) == ""
+        assert read_word(controls["the health check with the edge for a proxy"](stage)) == "GOT THROUGH 200"
+    assert answers.asked == [beyond, "http://federation.example/health"]
 
 
 def refusal(hospital: str | None, reason: str) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def test_kit_holds_what_a_hospital_needs_and_only_the_private_key_is_secret(tmp_
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "north").iterdir()}
     assert {name for name, mode in modes.items() if mode & 0o077 == 0} == {"node.key"}
     assert set(modes) == {
-        *("kit.toml", "ca.crt", "node.key", "node.key.pub", "site.toml", "README.md", "compose.yaml", ".env"),
-        *("SHA256SUMS", "SHA256SUMS.sig"),
+        *("kit.toml", "ca.crt", "node.key", "node.key.pub", "site.toml", "README.md", ".env"),
+        *("compose.yaml", "compose.gpu.yaml", "SHA256SUMS", "SHA256SUMS.sig"),
     }
     assert stat.S_IMODE((tmp_path / "north").stat().st_mode) == 0o700
     assert Kit.read(tmp_path / "north") == made_contents().kit
@@ -79,13 +79,13 @@ def test_whole_kit_is_signed(tmp_path: Path) -> None:
 
     signed = verify_folder(tmp_path / "north", SIGNER.public_key())
 
-    assert {"kit.toml", "node.key", "ca.crt", ".env", "compose.yaml"} < set(signed.digests)
+    assert {"kit.toml", "node.key", "ca.crt", ".env", "compose.yaml", "compose.gpu.yaml"} < set(signed.digests)
 
 
 def test_kit_without_compose_file_leaves_it_out(tmp_path: Path) -> None:
     write_kit(tmp_path / "north", made_contents(compose=""), SIGNER)
 
-    assert not (tmp_path / "north" / "compose.yaml").exists()
+    assert not list((tmp_path / "north").glob("compose*"))
     assert read_compose(tmp_path / "nothing.yaml") == ""
 
 
