@@ -88,7 +88,7 @@ def listening_outside() -> Iterator[tuple[str, int]]:
         try:
             yield address, server.server_port
         finally:
-            pass
+            server.shutdown()
             thread.join()
 
 

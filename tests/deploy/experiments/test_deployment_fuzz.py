@@ -44,6 +44,7 @@ def recording(authority: Authority, *, opened: str = "") -> Iterator[tuple[str, 
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        raw_requestline: bytes
         timeout = 30.0
 
         def do_GET(self) -> None:
