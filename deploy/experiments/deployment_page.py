@@ -80,9 +80,9 @@ def _security(found: Result | None) -> list[str]:
         f"no answer), let in: {fuzzed['let_in'] or 'none'}; malformed ones that a registered key had signed "
         f"{registered}. Tables of the SuperLink's database whose number of rows, nodes, runs, tasks or files changed: "
         f"{found['changed'] or 'none'}.",
-        "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink and its list "
-        "of runs from its own network, out of a network that has a way out, through the edge as a proxy to its health "
-        "check, and as a SuperNode with a registered key.",
+        "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink and its "
+        "list of runs from its own network, out of a network that has a way out, through the edge as a proxy to its "
+        "health check, and as a SuperNode with a registered key.",
         f"Marks planted in file names and PNG text chunks were found on the server in: {found['marks'] or 'no place'} "
         f"({found['bytes-searched'] / 1e6:.0f} MB searched, after a run with {found['updates']} updates and an "
         f"unreadable image). The same search finds the mark in {found['control']}.",
