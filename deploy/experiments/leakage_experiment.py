@@ -176,7 +176,8 @@ def _usual_excesses(results: Results) -> str:
     for label, source in [*wanted, ("interleaved-cautious", GENERATED)]:
         found = [_with_crowd(results, data, source, label) for data in DATA]
         shown = [f"{widest_excess(item).points:.1f}" for item in found if item]
-        told.append(f"M={PROTECTIONS[label][1]}{'' if source == MATCHED else ', unmatched'}: {', '.join(shown)}")
+        if shown:
+            told.append(f"M={PROTECTIONS[label][1]}{'' if source == MATCHED else ', unmatched'}: {', '.join(shown)}")
     return f"The same with {'; '.join(told)}"
 
 
