@@ -154,9 +154,9 @@ def _tables(results: Results) -> list[str]:
         f"{CAUTIOUS}: one of nine minutes of training, not 27); `matched`: the same with `aegis cache build "
         "--match-moments`, which brings mean and covariance to the hospital's own and so takes most of such directions "
         "away; `real`: images of the training split that are not attacked, as far as there are enough. tau*: what the "
-        "best of 2048 foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: above the "
-        "best foreign image, which is a guess that knows the answer, and above the mean image scaled to the brightness "
-        "of the bin. "
+        "best of 2048 foreign images (PneumoniaMNIST 1148, RetinaMNIST 520) passes in one case of a hundred. Excess: "
+        "above the best foreign image, which is a guess that knows the answer, and above the mean image scaled to the "
+        "brightness of the bin. "
         f"M={AUTO} is `masking.size=auto` for a server with {CAPACITY} bins and a target of {100 * TARGET:g} %, "
         f"M={CAUTIOUS} for one with {CAUTION * CAPACITY}. In one batch `joint` and `interleaved` are the same.",
         "\n".join(rows),
