@@ -7,6 +7,7 @@ from deploy.experiments.deployment_first_update import COMMANDS
 
 Results = dict[str, Result]
 _FIRST = {"first-update": "straight", "first-update-proxy": "through an HTTP CONNECT proxy"}
+_AIMED = "the way out with the edge for a proxy"
 
 
 def deployment_sections(results: Results) -> list[str]:
@@ -80,13 +81,26 @@ def _security(found: Result | None) -> list[str]:
         f"no answer), let in: {fuzzed['let_in'] or 'none'}; malformed ones that a registered key had signed "
         f"{registered}. Tables of the SuperLink's database whose number of rows, nodes, runs, tasks or files changed: "
         f"{found['changed'] or 'none'}.",
-        "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink and its "
-        "list of runs from its own network, out of a network that has a way out, through the edge as a proxy to its "
-        "health check, and as a SuperNode with a registered key.",
+        _controls(found["closed"]),
         f"Marks planted in file names and PNG text chunks were found on the server in: {found['marks'] or 'no place'} "
         f"({found['bytes-searched'] / 1e6:.0f} MB searched, after a run with {found['updates']} updates and an "
         f"unreadable image). The same search finds the mark in {found['control']}.",
     ]
+
+
+def _controls(closed: dict[str, str]) -> str:
+    """Return what got through beside the attempts; in cells from before the ways out had a control, what had none."""
+    if _AIMED in closed:
+        return (
+            "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink and its "
+            "list of runs from its own network, out of a network that has a way out, through the edge as a proxy to "
+            "its health check, and as a SuperNode with a registered key."
+        )
+    return (
+        "Beside the attempts, the same programs got through where they must: to the edge, to the SuperLink from its "
+        "own network, and as a SuperNode with a registered key. The two ways out had no such control yet, so their "
+        "rows show nothing by themselves; whom a hospital talks to is counted by packets, above."
+    )
 
 
 def _footprint(found: Result | None) -> list[str]:

@@ -207,3 +207,15 @@ def test_every_part_has_cells_that_run_alone() -> None:
 
     assert {cell.name for cell in cells} == set(GOOD)
     assert all(cell.alone for cell in cells)
+
+
+@pytest.mark.parametrize("aimed", [True, False])
+def test_page_says_of_ways_out_without_a_control_that_they_show_nothing(aimed: bool, tmp_path: Path) -> None:
+    closed = {"a door": "", **({"the way out with the edge for a proxy": ""} if aimed else {})}
+    made = {name: {"date": "2026-11-30", "machine": "a machine", "revision": "abc"} for name in GOOD}
+
+    write_deployment_results({**GOOD, "security": {**GOOD["security"], "closed": closed}}, made, tmp_path)
+
+    page = (tmp_path / "07-deployment.md").read_text()
+    assert ("show nothing by themselves" in page) is not aimed
+    assert ("out of a network that has a way out" in page) is aimed
