@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attacks.metrics.intervals import wilson_interval
@@ -27,30 +27,25 @@ def leakage_csv(results: Results) -> bytes:
 
 def shorten(result: Result) -> Result:
     """Return a cell without histograms, which only plots need, and with the rates of guesses and of Hungarian pairs."""
-    short: Result = {}
-    for name, item in result.items():
-        if not isinstance(item, dict) or "oracle" not in item:
-            short[name] = item
-            continue
-        nulls = {null: _rates(found) for null, found in item["nulls"].items()}
-        hungarian = None if item["hungarian"] is None else _rates(item["hungarian"])
-        oracle = {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")}
-        short[name] = {**item, "oracle": oracle, "nulls": nulls, "hungarian": hungarian}
-    return short
+    return {name: _change(item, _rates) for name, item in result.items()}
 
 
 def lengthen(short: Result) -> Result:
     """Return a cell as `shorten` leaves it in the shape that it had, intervals counted anew; without histograms."""
-    result: Result = {}
-    for name, item in short.items():
-        if not isinstance(item, dict) or "oracle" not in item:
-            result[name] = item
-            continue
-        images = item["images"]
-        nulls = {null: _of_rates(shares, images) for null, shares in item["nulls"].items()}
-        hungarian = None if item["hungarian"] is None else _of_rates(item["hungarian"], images)
-        result[name] = {**item, "nulls": nulls, "hungarian": hungarian}
-    return result
+    return {name: _change(item, lambda shares: _of_rates(shares, item["images"])) for name, item in short.items()}  # noqa: B023 - called at once
+
+
+def _change(item: Any, rates: Callable[[Any], Any]) -> Any:
+    """Return what an attack found with `rates` in place of those of guesses and pairs; anything else as it is."""
+    if not isinstance(item, dict) or "oracle" not in item:
+        return item
+    hungarian = None if item["hungarian"] is None else rates(item["hungarian"])
+    return {
+        **item,
+        "oracle": {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")},
+        "nulls": {null: rates(found) for null, found in item["nulls"].items()},
+        "hungarian": hungarian,
+    }
 
 
 def _of_rates(shares: list[float], images: int) -> Result:

@@ -103,15 +103,19 @@ def test_bundle_is_unpacked_and_checked_by_tools_that_every_hospital_has(packed:
         assert all((tmp_path / member.name).is_file() for member in archive)
 
 
+def follow_the_page_with_one_more(packed: Packed, folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Do the first step of the page in `folder`/place with a bundle to which somebody added a file of this name."""
+    shutil.copyfile(packed.archive, folder / "longer.tar")
+    (folder / "evil.yaml").write_text("services: {}")
+    with tarfile.open(folder / "longer.tar", "a") as archive:
+        archive.add(folder / "evil.yaml", arcname=name)
+    (folder / "place").mkdir()
+    return follow_the_page(folder / "place", (folder / "longer.tar").read_bytes())
+
+
 @needs_tools
 def test_file_that_was_added_on_the_way_is_not_unpacked(packed: Packed, tmp_path: Path) -> None:
-    shutil.copyfile(packed.archive, tmp_path / "longer.tar")
-    (tmp_path / "evil.yaml").write_text("services: {}")
-    with tarfile.open(tmp_path / "longer.tar", "a") as archive:
-        archive.add(tmp_path / "evil.yaml", arcname="kit/compose.override.yaml")
-    (tmp_path / "place").mkdir()
-
-    done = follow_the_page(tmp_path / "place", (tmp_path / "longer.tar").read_bytes())
+    done = follow_the_page_with_one_more(packed, tmp_path, "kit/compose.override.yaml")
 
     assert done.returncode == 0
     assert (tmp_path / "place" / "kit" / "kit.toml").is_file()
@@ -120,13 +124,7 @@ def test_file_that_was_added_on_the_way_is_not_unpacked(packed: Packed, tmp_path
 
 @needs_tools
 def test_file_that_was_put_in_the_place_of_another_on_the_way_ends_the_check(packed: Packed, tmp_path: Path) -> None:
-    shutil.copyfile(packed.archive, tmp_path / "longer.tar")
-    (tmp_path / "evil.yaml").write_text("services: {}")
-    with tarfile.open(tmp_path / "longer.tar", "a") as archive:
-        archive.add(tmp_path / "evil.yaml", arcname="kit/kit.toml")
-    (tmp_path / "place").mkdir()
-
-    done = follow_the_page(tmp_path / "place", (tmp_path / "longer.tar").read_bytes())
+    done = follow_the_page_with_one_more(packed, tmp_path, "kit/kit.toml")
 
     assert done.returncode != 0
     assert "kit/kit.toml: FAILED" in done.stdout
