@@ -47,6 +47,8 @@ def test_subcommands_that_were_left_out_are_not_listed_and_the_others_are() -> N
 def test_module_that_a_subcommand_lacks_keeps_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "deploy.attack.command", raising=False)
     monkeypatch.setitem(sys.modules, "deploy.attack.options", None)
+    # A package keeps what was imported of it as attributes, which an import takes first.
+    monkeypatch.delattr("deploy.attack.options", raising=False)
 
     result = invoke("attack", "list")
 
