@@ -21,7 +21,7 @@ from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
 BEAT_S = 15.0
-"""A third of what Flower waits for a claimed task, and less for one with a heartbeat."""
+"""Half of what Flower waits for a claimed task, and a quarter of what it waits after a heartbeat."""
 
 PATIENCE_S = 600.0
 """How long a process may take to load; one that takes longer is taken for dead, as Flower takes it after 30 s."""

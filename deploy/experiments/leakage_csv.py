@@ -27,23 +27,24 @@ def leakage_csv(results: Results) -> bytes:
 
 def shorten(result: Result) -> Result:
     """Return a cell without histograms, which only plots need, and with the rates of guesses and of Hungarian pairs."""
-    return {name: _change(item, _rates) for name, item in result.items()}
+    return {name: _change(item, lambda found, _: _rates(found)) for name, item in result.items()}
 
 
 def lengthen(short: Result) -> Result:
     """Return a cell as `shorten` leaves it in the shape that it had, intervals counted anew; without histograms."""
-    return {name: _change(item, lambda shares: _of_rates(shares, item["images"])) for name, item in short.items()}  # noqa: B023 - called at once
+    return {name: _change(item, _of_rates) for name, item in short.items()}
 
 
-def _change(item: Any, rates: Callable[[Any], Any]) -> Any:
+def _change(item: Any, rates: Callable[[Any, int], Any]) -> Any:
     """Return what an attack found with `rates` in place of those of guesses and pairs; anything else as it is."""
     if not isinstance(item, dict) or "oracle" not in item:
         return item
-    hungarian = None if item["hungarian"] is None else rates(item["hungarian"])
+    images = item["images"]
+    hungarian = None if item["hungarian"] is None else rates(item["hungarian"], images)
     return {
         **item,
         "oracle": {key: value for key, value in item["oracle"].items() if not key.startswith("histogram")},
-        "nulls": {null: rates(found) for null, found in item["nulls"].items()},
+        "nulls": {null: rates(found, images) for null, found in item["nulls"].items()},
         "hungarian": hungarian,
     }
 
