@@ -126,7 +126,7 @@ def prepare_masking(
     return Masking(
         mode=wanted.mode,
         synthetic=SyntheticImages(cache=cache, chosen=chosen, varied=varied),
-        micro_batch=min(wanted.micro_batch, size),
+        micro_batch=wanted.piece_of(size),
         batch_statistics=wanted.batch_statistics,
         turn=turn,
     )

@@ -11,6 +11,8 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ REAL = {"mnist": 600, "cifar": 500}
 
 SIZE = 2048
 MEMORY_SIZES = (512, 4096)
+PIECES = (32, 64, 107, 160, 320)
+"""Values of `masking.micro-batch` whose times are compared."""
+
 _PAIRS = 5
 _BATCH = 64
 _CLASSES = 10
@@ -69,6 +74,15 @@ def cost_cells(data_root: str) -> list[Cell]:
                     )
                     for mode in modes
                 ]
+    cells += [
+        Cell(
+            name=f"pieces-{data}",
+            compute=measure_pieces,
+            settings={"data": data, "root": data_root, "pieces": list(PIECES), "repetitions": 7},
+            alone=True,
+        )
+        for data in REAL
+    ]
     settings = {
         "data": "cifar",
         "root": data_root,
@@ -104,6 +118,34 @@ def measure_time(settings: dict[str, Any], folder: Path) -> Result:
     torch.set_num_threads(before)
     ratios = [pair["masked_s"] / pair["plain_s"] for pair in pairs[1:]]
     return {"pairs": pairs[1:], "ratios": ratios, "median-ratio": statistics.median(ratios)}
+
+
+def measure_pieces(settings: dict[str, Any], folder: Path) -> Result:
+    """Return what an epoch of interleaved masking takes over one without, by `masking.micro-batch`, on one thread.
+
+    Every repetition times all of them once, after a first one that is not counted; each is compared by its median.
+
+    Args:
+        settings: `data`, `root`, `pieces`, `repetitions`.
+        folder: not used.
+    """
+    del folder
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    plan = TrainingConfig(batch_size=_BATCH)
+    times: dict[int, list[float]] = {piece: [] for piece in (0, *settings["pieces"])}
+    with tempfile.TemporaryDirectory() as place:
+        data, cache = _hospital(settings["data"], settings["root"], Path(place), SIZE)
+        masked = {piece: replace(_masking("interleaved", cache, SIZE), micro_batch=piece) for piece in times if piece}
+        for _ in range(settings["repetitions"] + 1):
+            for piece, found in times.items():
+                found.append(_time(partial(_train, data, plan, masked.get(piece)), time.thread_time))
+    torch.set_num_threads(before)
+    medians = {piece: statistics.median(found[1:]) for piece, found in times.items()}
+    return {
+        "epoch-s": {str(piece): found[1:] for piece, found in times.items()},
+        "ratios": {str(piece): medians[piece] / medians[0] for piece in settings["pieces"]},
+    }
 
 
 def measure_memory(settings: dict[str, Any], folder: Path) -> Result:
@@ -156,7 +198,7 @@ def _masking(mode: MaskingMode, cache: Cache, size: int) -> Masking:
     return Masking(
         mode=mode,
         synthetic=SyntheticImages(cache=cache, chosen=np.arange(size)),
-        micro_batch=MaskingConfig().micro_batch,
+        micro_batch=MaskingConfig().piece_of(size),
         batch_statistics="refuse",
     )
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from deploy.experiments import masking_costs
 from deploy.experiments.cells import Result
+from deploy.experiments.masking_costs_page import cost_sections
 from deploy.experiments.masking_federations import (
     ADAPTED,
     BALANCED,
@@ -45,7 +45,6 @@ _ROWS = (
     *((mode, ELSEWHERE, OWN) for mode in MODES if mode != "none"),
 )
 _GENERATORS = {ADAPTED: "adapted", ELSEWHERE: "elsewhere"}
-_PAPER = {"mnist": 6.51, "cifar": 5.40}
 
 
 def masking_sections(results: Results) -> list[str]:
@@ -54,8 +53,7 @@ def masking_sections(results: Results) -> list[str]:
         *_accuracies(results),
         *_points_by_round(results),
         *_sweeps(results),
-        *_times(results),
-        *_memory(results),
+        *cost_sections(results),
         *_caveats(),
     ]
 
@@ -219,61 +217,6 @@ def _sweeps(results: Results) -> list[str]:
         "images of the validation split, repeated where it has fewer than wanted.",
         "\n".join(rows),
     ]
-
-
-def _times(results: Results) -> list[str]:
-    rows = [
-        "| data | mode | threads | precision | over no masking | pairs | paper | by counting images |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for data, paper in _PAPER.items():
-        count = 1 + masking_costs.SIZE / masking_costs.REAL[data]
-        for threads, precision, modes in _timed():
-            for mode in modes:
-                if found := results.get(f"time-{data}-{mode}-{threads}-{precision}"):
-                    pairs = ", ".join(f"{ratio:.2f}" for ratio in found["ratios"])
-                    counted = f"{count:.2f}" if mode != "joint" else "-"
-                    rows.append(
-                        f"| {data} | {mode} | {threads} | {precision} | {found['median-ratio']:.2f} | {pairs} | "
-                        f"{paper:.2f} | {counted} |"
-                    )
-    if len(rows) == 2:
-        return []
-    return [
-        "## Time",
-        f"Local training of one client with {masking_costs.REAL['mnist']} images of MNIST or "
-        f"{masking_costs.REAL['cifar']} of CIFAR-10, three epochs, M={masking_costs.SIZE}, over the same training "
-        "without masking in the same run, pair by pair after a first one that is not counted. With one thread it is "
-        "processor time. Opening the cache, once an update, is not in it. Where the count is undercut, it is because "
-        "masking takes no optimizer steps of its own (`interleaved`) or one an epoch. Tried by hand, without a "
-        "command: `torch.compile` made a step of this network twice as slow on this CPU, and needs a compiler at the "
-        "hospital; pieces of more than 64 images were slower on one thread; a fused Adam makes the unmasked training "
-        "faster by more than the masked one and would bring the ratios near the count. No GPU was at hand; "
-        "`training.precision=mixed` is automatic mixed precision there, too.",
-        "\n".join(rows),
-    ]
-
-
-def _timed() -> Sequence[tuple[int, str, Sequence[str]]]:
-    return [(1, "full", masking_costs.MODES)] + [
-        (threads, precision, ("interleaved",))
-        for threads in (1, 2)
-        for precision in ("full", "mixed")
-        if (threads, precision) != (1, "full")
-    ]
-
-
-def _memory(results: Results) -> list[str]:
-    found = results.get("memory")
-    if not found:
-        return []
-    rows = ["| training | M | peak of the process, MB, each time |", "|---|---|---|"]
-    rows += [
-        f"| {mode} | {size} | {', '.join(f'{peak / 1e6:.0f}' for peak in peaks)} |"
-        for mode, sizes in found["peak-bytes"].items()
-        for size, peaks in sizes.items()
-    ]
-    return ["## Memory", "\n".join(rows)]
 
 
 def _caveats() -> list[str]:

@@ -12,7 +12,8 @@ class Cnn(nn.Module):
 
     1.67 million parameters on 28x28 grey images with 11 classes.
 
-    Deviation: the paper names neither widths nor pooling; these are ours.
+    Deviation: the paper names neither widths nor pooling; these are ours. Maxima are rectified, not the other way
+    round: the same values and gradients at a quarter of the rectifiers' work.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
@@ -21,11 +22,11 @@ class Cnn(nn.Module):
         channels, height, width = shape
         self.features = nn.Sequential(
             nn.Conv2d(channels, 32, kernel_size=3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(32, 64, kernel_size=3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(64, 64, kernel_size=3, padding=1),
             nn.ReLU(),
         )

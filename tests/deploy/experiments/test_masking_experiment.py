@@ -11,6 +11,7 @@ import pytest
 
 from aegis_cache.store.cache import open_cache
 from deploy.experiments import masking_sources
+from deploy.experiments.masking_costs import PIECES
 from deploy.experiments.masking_exactness import measure_bytes, measure_exactness
 from deploy.experiments.masking_experiment import masking_cells, masking_claims, write_masking_results
 from deploy.experiments.masking_federations import CLAIM_SEEDS, MODES, SWEEPS, accuracy_name, late_mean, sweep_name
@@ -51,6 +52,7 @@ def made_up() -> dict[str, dict[str, Any]]:
     results |= {sweep_name(label, mode): federation(0.6) for label in SWEEPS for mode in ("none", "interleaved")}
     timed = {"median-ratio": 3.5, "ratios": [3.4, 3.5, 3.6], "pairs": []}
     results |= {f"time-{data}-interleaved-1-full": timed for data in ("mnist", "cifar")}
+    results |= {f"pieces-{data}": {"ratios": dict.fromkeys(map(str, PIECES), 3.5)} for data in ("mnist", "cifar")}
     results["bytes"] = {"most": 0, "longer": {}}
     results["exactness"] = {"most": 1e-7, "largest": {"cnn": {"1": 1e-7, "64": 1e-8}}}
     results["memory"] = {"growth": 1.01, "peak-bytes": {"joint": {"512": [10**8], "4096": [10**8]}}}
@@ -111,6 +113,7 @@ def test_page_shows_what_was_measured_and_names_what_masking_is_not(tmp_path: Pa
     for mode in MODES:
         assert f"| organamnist | {mode} |" in page
     assert "| organamnist | interleaved | adapted |" in page
+    assert "| cifar | 3.50 | 3.50 |" in page
     assert "no differential privacy" in page
 
 

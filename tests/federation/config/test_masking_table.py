@@ -49,9 +49,11 @@ def test_automatic_size_is_no_number_yet() -> None:
     assert accepted(size="auto").images is None
 
 
-@pytest.mark.parametrize("size", [32, "32", "auto"])
-def test_size_survives_flattening_and_parsing(size: object) -> None:
-    configuration = parse_configuration({"masking.size": size, "masking.mode": "joint", "masking.micro-batch": 8})
+@pytest.mark.parametrize("images", [32, "32", "auto"])
+def test_size_and_micro_batch_survive_flattening_and_parsing(images: object) -> None:
+    configuration = parse_configuration(
+        {"masking.size": images, "masking.mode": "joint", "masking.micro-batch": images}
+    )
 
     assert parse_configuration(flatten(configuration)) == configuration
 
@@ -94,16 +96,26 @@ def test_micro_batch_larger_than_the_size_is_refused_in_every_mode(mode: str) ->
     ],
 )
 def test_micro_batch_up_to_a_known_size_is_accepted_and_any_where_nothing_is_masked(settings: dict[str, Any]) -> None:
-    assert accepted(**settings).micro_batch == settings["micro_batch"]
+    assert accepted(**settings).micro_batch == str(settings["micro_batch"])
+
+
+@pytest.mark.parametrize(("micro_batch", "size", "pieces"), [("auto", 100, 100), ("auto", 2048, 160), (32, 2048, 32)])
+def test_pieces_are_as_large_as_asked_for_or_as_is_fast_but_never_larger_than_the_size(
+    micro_batch: object, size: int, pieces: int
+) -> None:
+    assert accepted(mode="joint", micro_batch=micro_batch, size=size).piece_of(size) == pieces
+    assert accepted(mode="joint", micro_batch=micro_batch, size="auto").piece_of(size) == pieces
+
+
+@pytest.mark.parametrize("micro_batch", [0, -64, 65537, "65537", 0.5, True, "", "Auto", "064", " 64", "6\u0664", None])
+def test_micro_batch_that_is_no_number_of_images_is_refused_with_what_it_may_be(micro_batch: object) -> None:
+    expected = f"masking.micro-batch={micro_batch!r}: Expected a whole number from 1 to 65536, or 'auto'."
+    assert problem_of(micro_batch=micro_batch) == expected
 
 
 @pytest.mark.parametrize(
     ("key", "value", "bound"),
     [
-        ("micro-batch", 0, "greater than or equal to 1"),
-        ("micro-batch", -64, "greater than or equal to 1"),
-        ("micro-batch", 65537, "less than or equal to 65536"),
-        ("micro-batch", 0.5, "valid integer"),
         ("target", 0.0, "greater than 0"),
         ("target", 1.0, "less than 1"),
         ("target", -0.05, "greater than 0"),

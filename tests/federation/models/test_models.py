@@ -12,6 +12,7 @@ from federation.config import ModelConfig
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import ModelError
 from federation.models import build_empty_model, build_model
+from federation.models.cnn import Cnn
 
 NAMES = ["cnn", "mlp", "resnet18"]
 
@@ -74,6 +75,35 @@ def test_cnn_has_the_size_that_its_documentation_names() -> None:
     model = build_empty_model(config_of("cnn"), info_of())
 
     assert round(sum(value.numel() for value in model.parameters()) / 1e6, 2) == 1.67
+
+
+def build_cnn() -> Cnn:
+    model = build_model(config_of("cnn"), info_of(), seed=0)
+    assert isinstance(model, Cnn)
+    return model
+
+
+def gradients_of(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def test_cnn_pools_before_it_rectifies_which_changes_neither_logits_nor_gradients() -> None:
+    quick, slow = (build_cnn() for _ in range(2))
+    layers = list(slow.features)
+    for place in (1, 4):
+        layers[place : place + 2] = reversed(layers[place : place + 2])
+    slow.features = nn.Sequential(*layers)
+    images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    images[0] = 0.5
+
+    found, expected = quick(images), slow(images)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+
+    assert [type(layer) for layer in layers[:3]] == [nn.Conv2d, nn.ReLU, nn.MaxPool2d]
+    assert torch.equal(found, expected)
+    assert len(gradients_of(quick)) == 10
+    torch.testing.assert_close(gradients_of(quick), gradients_of(slow), rtol=0, atol=0)
 
 
 def test_hidden_units_set_the_width_of_the_mlp() -> None:
