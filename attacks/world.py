@@ -30,6 +30,7 @@ class World:
         auxiliary: the server's own images, of other people: validation and test split.
         generated: of the hospitals' generator; None: real images of the training split that no victim has stand in for
             a perfect generator.
+        balanced: whether caches hold as many images of every class, instead of nearly as many as the victims have.
         kept: what has been measured of guesses without any update, which every attack is held against.
     """
 
@@ -37,6 +38,7 @@ class World:
     real: ImageSet
     auxiliary: ImageSet
     generated: ImageSet | None = None
+    balanced: bool = False
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -92,7 +94,7 @@ class World:
         return stream.permutation(len(self.real))[:count]
 
     def draw_synthetic(self, count: int, victims: NDArray[np.int64], stream: np.random.Generator) -> ImageSet:
-        """Return M = `count` synthetic images with labels nearly in the proportions of the victims'.
+        """Return M = `count` synthetic images with labels nearly in the proportions of the victims', or of all alike.
 
         None is taken twice. Where a class has too few, others make up for it.
 
@@ -111,6 +113,8 @@ class World:
         if count > len(allowed):
             raise DataError(f"Expected {count} synthetic images, found {len(allowed)} to draw from.")
         wanted = stream.choice(self.real.labels[victims].reshape(len(victims), -1)[:, 0], size=count)
+        if self.balanced:
+            wanted = np.arange(count) % self.info.classes
         classes = stock.labels[allowed].reshape(len(allowed), -1)[:, 0]
         taken = [
             stream.permutation(allowed[classes == label])[: int((wanted == label).sum())] for label in np.unique(wanted)

@@ -8,6 +8,7 @@ from attacks.defences.registry import BASELINES
 from deploy.experiments.cells import Cell
 from deploy.experiments.leakage_grid import CAPACITY, SEEDS, leakage_cell, measure_ceiling, measure_detector
 from deploy.experiments.leakage_sources import DATA, GENERATED, MATCHED, REAL
+from deploy.experiments.masking_federations import BALANCED, OWN
 from federation.occupancy import smallest_size
 
 CHEST = "pneumoniamnist"
@@ -80,6 +81,33 @@ def table_cells(root: str) -> list[Cell]:
         for source in (SOURCES if mode != "none" else (REAL,))
         if label == "none" or _is_measured(data, source, label, size)
     ]
+
+
+HELD = 5
+"""Classes of a hospital of OrganAMNIST in the setting of arXiv 2609.38339, of 11."""
+
+
+def label_cells(root: str) -> list[Cell]:
+    """Return the cells of a hospital with few classes: synthetic images of its own classes, or of all alike."""
+    return [
+        leakage_cell(
+            label_name(labels),
+            "organamnist",
+            root,
+            [_name(attack) for attack in registry.SINGLE_ROUND],
+            source=GENERATED,
+            masking="interleaved",
+            size=PAPER,
+            classes=HELD,
+            labels=labels,
+        )
+        for labels in (OWN, BALANCED)
+    ]
+
+
+def label_name(labels: str) -> str:
+    """Return the name of a cell of `label_cells`."""
+    return f"skewed-organamnist-{labels}"
 
 
 SOURCES = (GENERATED, MATCHED, REAL)

@@ -24,6 +24,7 @@ from deploy.experiments.leakage_cells import (
     crowded_name,
     defence_cells,
     delta_cells,
+    label_cells,
     sum_cells,
     table_cells,
     table_name,
@@ -51,13 +52,14 @@ def leakage_cells(parts: Sequence[str], *, data_root: str) -> list[Cell]:
     """Return the cells of the named `parts`.
 
     Args:
-        parts: of `LEAKAGE_PARTS`; "tables" and "adaptive" need the finished cells of "pools".
+        parts: of `LEAKAGE_PARTS`; "tables", "labels" and "adaptive" need the finished cells of "pools".
         data_root: folder with the MedMNIST files.
     """
     make = {
         "pools": pool_cells,
         "known": calibration_cells,
         "tables": table_cells,
+        "labels": label_cells,
         "delta": delta_cells,
         "adaptive": adaptive_cells,
         "defences": defence_cells,

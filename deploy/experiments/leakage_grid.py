@@ -36,8 +36,10 @@ def leakage_cell(name: str, data: str, data_root: str, attacks: list[str], **set
         data: of the data set.
         data_root: folder with the MedMNIST files.
         attacks: names in `attacks.registry`.
-        **setting: what differs from the gradient of 64 unprotected images, see `measure_leakage`.
+        **setting: what differs from the gradient of 64 unprotected images, see `measure_leakage`; `classes` and
+            `labels` as `load_world` has them, if they differ from its own.
     """
+    known = {"classes", "labels"}
     settings = {
         "data": data,
         "root": data_root,
@@ -59,7 +61,7 @@ def leakage_cell(name: str, data: str, data_root: str, attacks: list[str], **set
         "batches": BATCHES,
         "seeds": list(SEEDS),
     }
-    if unknown := set(setting) - {key.replace("-", "_") for key in settings}:
+    if unknown := set(setting) - known - {key.replace("-", "_") for key in settings}:
         raise ValueError(f"Expected settings of a leakage cell, found {sorted(unknown)}.")
     settings |= {key.replace("_", "-"): value for key, value in setting.items()}
     return Cell(name=name, compute=measure_leakage, settings=settings)
@@ -73,7 +75,8 @@ def measure_leakage(settings: dict[str, Any], folder: Path) -> Result:
         folder: of the experiment, with the pools.
     """
     torch.set_num_threads(1)
-    world = load_world(settings["data"], settings["root"], settings["source"], folder)
+    skew = {key: settings[key] for key in ("classes", "labels") if key in settings}
+    world = load_world(settings["data"], settings["root"], settings["source"], folder, **skew)
     trial = make_trial(settings)
     found = {}
     for name in settings["attacks"]:
@@ -179,6 +182,8 @@ def _keep_pictures(
     folder: Path, settings: dict[str, Any], attack: str, real: np.ndarray[Any, Any], read: np.ndarray[Any, Any]
 ) -> None:
     if settings["baselines"] or settings["mechanism"] != "none" or settings["mode"] != "gradient":
+        return
+    if "classes" in settings:
         return
     place = (
         folder

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aegis_cache.generation.matched import SAMPLE, MomentMatch
 from attacks.world import World
 from deploy.experiments.cache_generators import FULL_MINUTES
 from deploy.experiments.cells import Cell
+from deploy.experiments.masking_federations import BALANCED, OWN
 from deploy.experiments.masking_sources import make_pool
 from federation.config import DataConfig
-from federation.datasets.image_set import ImageSet
+from federation.datasets.image_set import Dataset, ImageSet
 from federation.datasets.sites import load_own_folder
 from federation.preprocessing import to_bytes, to_unit_interval
 from federation.randomness import numpy_stream
@@ -44,7 +47,7 @@ def pool_cells(data_root: str) -> list[Cell]:
     ]
 
 
-def load_world(name: str, root: str, source: str, folder: Path) -> World:
+def load_world(name: str, root: str, source: str, folder: Path, *, classes: int = 0, labels: str = OWN) -> World:
     """Return the images of an experiment.
 
     Args:
@@ -53,6 +56,9 @@ def load_world(name: str, root: str, source: str, folder: Path) -> World:
         source: of synthetic images: "generator", "matched" for the same with moments as `aegis cache build
             --match-moments` brings them, or "real" for images of the training split that are not attacked.
         folder: of the experiment, with the pools.
+        classes: of how many classes, drawn once, the victims' images are, and the server's own, which knows them; 0:
+            of all.
+        labels: of synthetic images, "as-train" or "balanced" over all classes of the data set.
     """
     dataset = load_own_folder(DataConfig(name=name, root=root), seed=0)
     generated = None
@@ -61,7 +67,17 @@ def load_world(name: str, root: str, source: str, folder: Path) -> World:
             generated = ImageSet(images=stored["images"], labels=stored["labels"])
     if source == MATCHED and generated is not None:
         generated = _match(generated, dataset.train)
-    return World.of(dataset, generated=generated)
+    if classes:
+        held = numpy_stream(0, "classes").permutation(dataset.info.classes)[:classes]
+        dataset = _restrict(dataset, held)
+    return replace(World.of(dataset, generated=generated), balanced=labels == BALANCED)
+
+
+def _restrict(dataset: Dataset, held: NDArray[np.int64]) -> Dataset:
+    """Return the images of the classes `held` alone; the others keep their names."""
+    parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    chosen = {name: part.take(np.flatnonzero(np.isin(part.labels, held))) for name, part in parts.items()}
+    return Dataset.of_splits(dataset.info, chosen, given_split=True)
 
 
 def _match(generated: ImageSet, real: ImageSet) -> ImageSet:

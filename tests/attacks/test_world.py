@@ -52,6 +52,16 @@ def test_victims_cache_auxiliary_and_servers_generated_images_share_none(
     assert no_image_twice(world.real.images[victims], cache.images, view.require_auxiliary(), view.require_generated())
 
 
+@pytest.mark.parametrize("balanced", [False, True])
+def test_cache_has_the_victims_classes_or_all_alike(balanced: bool) -> None:
+    world = replace(GENERATED, balanced=balanced)
+    victims = np.flatnonzero(world.real.labels == 1)[:5]
+
+    counts = np.bincount(world.draw_synthetic(60, victims, stream()).labels, minlength=world.info.classes)
+
+    assert counts.tolist() == [60 // world.info.classes] * world.info.classes if balanced else counts[1] == 60
+
+
 def test_perfect_generators_server_images_are_half_of_the_servers_own() -> None:
     view = PERFECT.view(usual_plan(), stream())
 

@@ -8,16 +8,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attacks.metrics.intervals import wilson_interval
-from deploy.experiments.leakage_cells import PAPER, SIZES, crowded_name, table_name
+from deploy.experiments import leakage_sources
+from deploy.experiments.leakage_cells import PAPER, SIZES, crowded_name, label_name, table_name
 from deploy.experiments.leakage_csv import leakage_csv, lengthen, shorten
 from deploy.experiments.leakage_experiment import PLAIN, leakage_cells, leakage_claims, write_leakage_results
 from deploy.experiments.leakage_grid import leakage_cell, make_trial
 from deploy.experiments.leakage_page import widest_excess
-from deploy.experiments.leakage_sources import DATA, MATCHED
+from deploy.experiments.leakage_sources import DATA, MATCHED, load_world
 from deploy.experiments.parts import LEAKAGE_PARTS
+from federation.config import DataConfig
+from federation.datasets.sites import load_site
 
 CLAIMS = {
     "none_verbatim_pct",
@@ -76,6 +80,7 @@ def everything() -> dict[str, dict[str, Any]]:
         cell = {"one": made_up(0.03, guessed=0.01), "two": made_up(0.04 + number / 100, guessed=0.02)}
         results[table_name(data, MATCHED, "interleaved-cautious")] = cell
         results[crowded_name(data, "interleaved-cautious")] = {"crowd": made_up(0.03)}
+    results[label_name("balanced")] = {"one": made_up(0.2)}
     results["loki-100-none"] = {"loki-100": made_up(0.85)}
     results["scale-mia-none"] = {"scale-mia": made_up(0.95)}
     results["mechanism-dp-sgd"] = {"one": made_up(0.0), "two": made_up(0.0)}
@@ -145,6 +150,8 @@ def test_page_json_and_table_are_written_without_what_was_not_measured(tmp_path:
     assert "18 dB, the paper's measure, misleads" in page
     assert "differential privacy" in page
     assert "## Through the sum" in page
+    assert "| balanced | 20.0 (" in page
+    assert "| as-train |" not in page
     assert "## What local training leaves" not in page
     content = json.loads((tmp_path / "06-leakage.json").read_text(encoding="utf-8"))
     assert {item["id"] for item in content["claims"]} == CLAIMS
@@ -155,7 +162,7 @@ def test_page_json_and_table_are_written_without_what_was_not_measured(tmp_path:
 def test_table_has_a_row_per_cell_and_attack() -> None:
     rows = list(csv.DictReader(io.StringIO(leakage_csv(everything()).decode())))
 
-    assert len(rows) == 3 * len(DATA) + 4 + 2 + len(SIZES) + 2
+    assert len(rows) == 3 * len(DATA) + 1 + 4 + 2 + len(SIZES) + 2
     assert rows[0].keys() >= {"cell", "attack", "rr30", "rr30-low", "rr30-over-best-foreign", "verbatim"}
 
 
@@ -166,6 +173,25 @@ def test_cells_have_names_of_their_own_and_settings_that_are_a_trial() -> None:
     trials = [make_trial(cell.settings) for cell in cells if "masking" in cell.settings]
     assert len(trials) > 50
     assert all(len(trial.seeds) >= 3 for trial in trials)
+
+
+def test_hospital_and_server_of_few_classes_have_images_of_these_alone_and_the_cache_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load_site(DataConfig(phantom_examples=600, partition="iid"), site=0, sites=1, seed=0)
+    monkeypatch.setattr(leakage_sources, "load_own_folder", lambda data, seed: whole)
+    pool = whole.train
+    (tmp_path / "pools" / "adapted-phantom").mkdir(parents=True)
+    np.savez(tmp_path / "pools" / "adapted-phantom" / "images.npz", images=pool.images, labels=pool.labels)
+
+    world = load_world("phantom", "", "generator", tmp_path, classes=2, labels="balanced")
+
+    held = set(world.real.labels.tolist())
+    assert len(held) == 2
+    assert set(world.auxiliary.labels.tolist()) == held
+    assert world.info == whole.info
+    drawn = world.draw_synthetic(40, np.arange(8), np.random.default_rng(0))
+    assert np.bincount(drawn.labels).tolist() == [10] * 4
 
 
 def test_unknown_setting_of_a_cell_is_an_error() -> None:
