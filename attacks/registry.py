@@ -28,6 +28,9 @@ SINGLE_ROUND: tuple[RobbingTheFed, ...] = (
 MANY_BINS = tuple(RobbingTheFed(carrier="mlp", capacity=capacity) for capacity in (4096, 8192, 16384))
 MANY_ROUNDS = tuple(RobbingTheFed(carrier="mlp", direction="random", rounds=rounds) for rounds in (10, 20))
 DIFFERENCE = RobbingTheFed(carrier="mlp", rounds=2, together="difference")
+BY_CLASS = {classes: RobbingTheFed(carrier="mlp", rounds=classes, together="classes") for classes in (2, 4, 5, 11)}
+"""By number of classes that the server has images of, each of which has a round of its own."""
+
 CALIBRATED = tuple(
     RobbingTheFed(carrier="mlp", ability="calibrated", movement=movement) for movement in (1e-8, 1e-7, 1e-6)
 )
@@ -64,6 +67,7 @@ def list_attacks(folder: Path = DEFAULT_FOLDER) -> tuple[Attack, ...]:
         *MANY_BINS,
         *MANY_ROUNDS,
         DIFFERENCE,
+        *BY_CLASS.values(),
         *CALIBRATED,
         *ADAM_INVERSE,
         *ADAM_LINEAR,

@@ -118,6 +118,9 @@ class GradientAnswers:
     """Gradients at the parameters that were sent: the whole of a step of every hospital, without the steps' rounding.
 
     Synthetic images of a cache have the same gradient for every batch of real ones, which is therefore kept.
+
+    Deviation: where synthetic images are varied, real ones stay as they are, so that what is read can be compared with
+    them; local training varies both alike.
     """
 
     def __init__(self, network: nn.Module, info: DatasetInfo, protection: Protection) -> None:

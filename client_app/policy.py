@@ -125,7 +125,7 @@ class SiteMasking(Table):
         modes: how synthetic images must take part where masking is required; by default those that give real and
             synthetic images equal weight under every optimizer.
         min_size: fewest synthetic images in a masked update; 0: 2048 where masking is required, else 1.
-        vary: whether synthetic images are changed anew each time they are used, whatever the run asks for.
+        vary: whether the images of masked steps are changed anew each time they are used, whatever the run asks for.
         cache: absolute folder of the hospital's cache; empty for none.
     """
 

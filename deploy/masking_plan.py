@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 from flwr.app import Context, RecordDict
 from rich.console import Console
 
 from client_app.masking.preparation import Masking, prepare_masking, require_claimable
 from client_app.site import identify_site
 from federation.config import Configuration, MaskingConfig, TrainingConfig, flatten
+from federation.datasets.image_set import ImageSet
 from federation.errors import CacheError, ConfigurationError, SiteError
-from federation.occupancy import expected_verbatim_share
+from federation.occupancy import expected_verbatim_share, largest_verbatim_share
 from server_app.masking_words import weighs_equally
 
 _STRONGER = 16
@@ -27,13 +30,19 @@ class MaskingPlan:
         size: M, synthetic images an epoch.
         share: of the real images that are expected to leave verbatim at the assumed capacity k; synthetic ones count
             only where they weigh as much as real ones.
-        stronger_share: the same at a server with sixteen times as many bins.
+        uneven_share: the same where the server may make its bins uneven.
+        step_share: the same of one mini-batch, where the server lets only the first optimizer step move its bins.
+        class_share: the same of the images of one class, the worst, where the server lets only these move its bins.
+        stronger_share: as `share`, at a server with sixteen times as many bins.
     """
 
     hospital_id: str
     examples: int
     size: int
     share: float
+    uneven_share: float
+    step_share: float
+    class_share: float
     stronger_share: float
 
 
@@ -66,24 +75,28 @@ def describe_plan(masking: MaskingConfig, training: TrainingConfig, plans: list[
     if not plans:
         return []
     sizes = sorted({plan.size for plan in plans})
-    most, stronger = max(plans, key=lambda plan: plan.share), max(plan.stronger_share for plan in plans)
+    worst = max(plans, key=lambda plan: plan.share)
+    uneven, step = max(plan.uneven_share for plan in plans), max(plan.step_share for plan in plans)
+    alone = max(plan.class_share for plan in plans)
     lines = [
         f"masking: {masking.mode}, M={sizes[0] if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]}'}, refresh "
         f"{masking.refresh}. Expected share of real images that one update shows verbatim to a server with "
-        f"k={masking.capacity} bins, by counting: at most {most.share:.1%} ({most.hospital_id}, n={most.examples}); "
-        f"with {_STRONGER} times as many bins {stronger:.1%}. No differential privacy."
+        f"k={masking.capacity} bins, by counting, where it is largest: {_percent(worst.share)} ({worst.hospital_id}, "
+        f"n={worst.examples}); with uneven bins {_percent(uneven)}; of one mini-batch, if only the first step counts, "
+        f"{_percent(step)}; of one class, if only that class does, {_percent(alone)}; with {_STRONGER} times as many "
+        f"bins {_percent(max(plan.stronger_share for plan in plans))}. No bound, and no differential privacy."
     ]
     if not weighs_equally(masking, training):
         lines.append(
             f"masking: under {masking.mode} with {training.optimizer} synthetic images do not weigh as much as real "
             "ones, so they are not counted; interleaved costs the same and counts."
         )
-    elif most.share > masking.target:
+    elif worst.share > masking.target:
         lines.append(f"masking: that is more than masking.target={masking.target:g}; masking.size=auto would reach it.")
     if not masking.refreshes:
         lines.append(
-            "masking: refresh none lets a server that repeats its model cancel the synthetic images by subtraction; "
-            "augment takes no more images."
+            "masking: refresh none: images that are in two updates cancel in their difference, so those that came in "
+            "between stand there without synthetic ones; augment takes no more images."
         )
     return lines
 
@@ -104,16 +117,46 @@ def _plan_one(configuration: Configuration, number: int, hospitals: int) -> Mask
         require_claimable(masking, configuration, ())
     except (SiteError, CacheError) as error:
         raise ConfigurationError(f"{site.hospital_id}: {error}") from None
-    return _describe(site.hospital_id, examples, masking, configuration)
+    return _describe(site.hospital_id, data.train, masking, configuration)
 
 
-def _describe(hospital_id: str, examples: int, masking: Masking | None, configuration: Configuration) -> MaskingPlan:
+def _beside(configuration: Configuration, examples: int, size: int) -> int:
+    """Return how many synthetic images of equal weight stand in the first optimizer step."""
+    if configuration.masking.mode == "joint":
+        return size
+    steps = -(-examples // configuration.training.batch_size)
+    return size // steps if configuration.masking.mode == "interleaved" else 0
+
+
+def _percent(share: float) -> str:
+    """Return `share` in percent, rounded up, so that it is never shown as nothing."""
+    return f"{max(1, math.ceil(1000 * share - 1e-6)) / 10:.1f} %"
+
+
+def _worst_class(own: ImageSet, masking: Masking | None, capacity: int, *, counts: bool) -> float:
+    """Return the largest share over the classes that the hospital has, counting the images of each alone."""
+    classes, numbers = np.unique(own.labels, return_counts=True)
+    labels = np.empty(0, dtype=np.int64)
+    if masking is not None and counts:
+        labels = masking.synthetic.cache.labels[masking.synthetic.chosen]
+    return max(
+        largest_verbatim_share(int(number), int((labels == label).sum()), capacity)
+        for label, number in zip(classes, numbers, strict=True)
+    )
+
+
+def _describe(hospital_id: str, own: ImageSet, masking: Masking | None, configuration: Configuration) -> MaskingPlan:
+    counts, examples = weighs_equally(configuration.masking, configuration.training), len(own)
     size, capacity = 0 if masking is None else masking.size, configuration.masking.capacity
-    counted = size if weighs_equally(configuration.masking, configuration.training) else 0
+    counted = size if counts else 0
+    batch = min(examples, configuration.training.batch_size)
     return MaskingPlan(
         hospital_id=hospital_id,
         examples=examples,
         size=size,
         share=expected_verbatim_share(examples, counted, capacity),
+        uneven_share=largest_verbatim_share(examples, counted, capacity),
+        class_share=_worst_class(own, masking, capacity, counts=counts),
+        step_share=largest_verbatim_share(batch, _beside(configuration, examples, size), capacity),
         stronger_share=expected_verbatim_share(examples, counted, _STRONGER * capacity),
     )

@@ -4,9 +4,11 @@ A server that plants a linear layer of k units whose thresholds divide the image
 image verbatim when no other image of the update lies in its bin (Fowl et al., Robbing the Fed, arXiv 2110.13057,
 section 4.2). Of n real and M synthetic images that are alike, a real one is alone with probability (1 - 1/k)^(n+M-1).
 
-Not guaranteed: that a server is bound to k, to one update, or to equally likely bins. More bins, several updates from
-the same images, or synthetic images that differ from real ones leave more; where there are more images than bins, so do
-k - 2 bins as narrow as one image in n + M and two wide ones beside them (`crowded_verbatim_share`). Nothing here is a
+Not guaranteed: that a server is bound to k, to one update, to equally likely bins, or to all n + M images. More bins,
+several updates from the same images, or synthetic images that differ from real ones leave more; where there are more
+images than bins, so do k - 2 bins as narrow as one image in n + M and two wide ones beside them
+(`crowded_verbatim_share`). A server that lets only one class, or only the first optimizer step, move its bins has to
+do with the images of that class, or of that step: the same counts hold for these, which are fewer. Nothing here is a
 bound.
 """
 
@@ -49,6 +51,36 @@ def crowded_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
     if capacity > images:
         raise ValueError(f"Expected capacity={capacity} <= {images} images.")
     return (capacity - 2) / images * math.exp((images - 1) * math.log1p(-1 / images))
+
+
+def largest_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
+    """Return the larger of both counts, for equal bins and for those of a server that gives up wide ones, in [0, 1].
+
+    Args:
+        real: n, at least 1.
+        synthetic: M, at least 0.
+        capacity: k, at least 2.
+
+    Raises:
+        ValueError: a number is out of bounds.
+    """
+    equal = expected_verbatim_share(real, synthetic, capacity)
+    return equal if capacity > real + synthetic else max(equal, crowded_verbatim_share(real, synthetic, capacity))
+
+
+def automatic_size(real: int, capacity: int, target: float, *, steps: int) -> int:
+    """Return M under `masking.size = auto`: that of `smallest_size`, and an image for every one of `steps` at least.
+
+    Args:
+        real: n, at least 1.
+        capacity: k, at least 2.
+        target: in (0, 1).
+        steps: optimizer steps of an epoch among which synthetic images are divided; 1 where they are not.
+
+    Raises:
+        ValueError: a number is out of bounds.
+    """
+    return max(smallest_size(real, capacity, target), steps)
 
 
 def smallest_size(real: int, capacity: int, target: float) -> int:

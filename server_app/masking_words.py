@@ -38,8 +38,17 @@ _CARRIED = (
 _UNKNOWN = "How real and synthetic images weigh in this mode is not known."
 
 _GAP_OF_BINS = "a server with more bins than the {capacity} assumed: their number is the server's choice"
+_GAP_OF_UNEVEN_BINS = "a server that makes its bins uneven: many narrow ones and a few wide ones that it gives up"
+_GAP_OF_CLASSES = (
+    "a server whose model lets only images of one class move its bins: only those of that class count then, real and "
+    "synthetic, and the images of a rare class are read almost all"
+)
+_GAP_OF_STEPS = (
+    "a server whose bins die after the first optimizer step: only one mini-batch and its share of the synthetic images "
+    "count then (under joint all of them)"
+)
 _GAP_OF_ANY_BINS = "a server that plants a layer with bins, however many"
-_GAP_OF_ROUNDS = "several rounds with the same real images"
+_GAP_OF_ROUNDS = "several rounds with the same real images: each is another draw of which of them are alone"
 _GAPS_OF_REFRESH = {
     "subset": "the difference of two updates, as far as both drew the same synthetic images (refresh subset)",
     "augment": "many updates taken together: synthetic images are changed only a little between them (refresh augment)",
@@ -47,7 +56,8 @@ _GAPS_OF_REFRESH = {
     "were used (refresh rotate)",
 }
 _GAP_WITHOUT_REFRESH = (
-    "the difference of two updates: synthetic images that are reused unchanged cancel in it (refresh none)"
+    "the difference of two updates from the same parameters: images that are in both cancel in it, and those that are "
+    "new stand there without synthetic ones (refresh none)"
 )
 _GAPS_AFTER = (
     "synthetic images that differ visibly from real ones, which a server can tell apart",
@@ -97,9 +107,12 @@ def list_effects(masking: MaskingConfig, training: TrainingConfig) -> list[str]:
 
 def list_gaps(masking: MaskingConfig, training: TrainingConfig) -> list[str]:
     """Return what masking does not protect against, as parts of a sentence."""
-    bins = _GAP_OF_BINS.format(capacity=masking.capacity) if weighs_equally(masking, training) else _GAP_OF_ANY_BINS
+    bins = [_GAP_OF_ANY_BINS]
+    if weighs_equally(masking, training):
+        bins = [_GAP_OF_BINS.format(capacity=masking.capacity), _GAP_OF_UNEVEN_BINS, _GAP_OF_CLASSES]
+        bins += [_GAP_OF_STEPS] if masking.mode != "joint" else []
     refresh = [text for way, text in _GAPS_OF_REFRESH.items() if way in masking.refreshes]
-    return [bins, _GAP_OF_ROUNDS, *(refresh or [_GAP_WITHOUT_REFRESH]), *_GAPS_AFTER]
+    return [*bins, _GAP_OF_ROUNDS, *(refresh or [_GAP_WITHOUT_REFRESH]), *_GAPS_AFTER]
 
 
 def describe_account(mechanism: str) -> str:

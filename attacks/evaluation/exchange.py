@@ -63,6 +63,11 @@ class Stage:
         self._rounds, self._sees = attack.needs.rounds, attack.needs.sees
         if self._sees == "update" and trial.clients > 1:
             raise DataError(f"Expected an attack on the sum of {trial.clients} hospitals, found {attack.name}.")
+        if trial.refresh == "augment" and trial.mode != "gradient":
+            raise DataError(
+                "Expected mode='gradient' with refresh='augment': local training changes real images, too, so what is "
+                "read could not be compared with them."
+            )
         if trial.refresh == "augment" and self._rounds == 1:
             raise DataError("Expected refresh='none' or 'subset' in a single round, where nothing is used again.")
         self._plants = [

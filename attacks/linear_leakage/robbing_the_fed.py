@@ -1,7 +1,8 @@
 """Robbing the Fed: bins of a measurement planted by the server, read from one gradient or from a whole local training.
 
 Fowl et al., arXiv 2110.13057, cumulative and sparse; with what an adaptive server adds to it: a layer scaled so that
-local training hardly moves the bins, the inversion of Adam, several rounds, and the difference of two rounds.
+local training hardly moves the bins, the inversion of Adam, several rounds, the difference of two rounds, and one class
+a round.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import nn
 
 from attacks.attack import Plant
 from attacks.linear_leakage.bins import Bins, DirectionName, ThresholdRule, make_bins
+from attacks.linear_leakage.class_fishing import hear_one_class, narrow_to_class
 from attacks.linear_leakage.planted_network import (
     CarrierName,
     Kind,
@@ -32,7 +34,7 @@ from federation.metrics import losses_of, targets
 from federation.parameters import Parameters
 
 Ability = Literal["plain", "calibrated", "adam-inverse", "adam-linear"]
-Rounds = Literal["fresh", "difference"]
+Rounds = Literal["fresh", "difference", "classes"]
 ADAM_EPSILON = 1e-8
 """What torch's Adam adds to the root of the second moment unless it is told otherwise."""
 
@@ -59,8 +61,9 @@ class RobbingTheFed:
         noise: length of a random vector that is added to each row, over the row's own, to evade a look at the rows.
         crowd: images that the server expects in all, for bins that give most of them up; see `bins.make_bins`.
         rounds: in which the same hospital answers.
-        together: what several rounds are for: "fresh" bins in each, or the "difference" of two with the same bins, in
-            which whatever takes part in both cancels.
+        together: what several rounds are for: "fresh" bins in each, the "difference" of two with the same bins, in
+            which whatever takes part in both cancels, or "classes": each round hears the images of one class alone
+            (`class_fishing`), in bins made for that class; the class that the server has the fewest images of first.
     """
 
     capacity: int = 1024
@@ -85,6 +88,8 @@ class RobbingTheFed:
             raise DataError("Expected sparse bins in front of a network and read plainly; the agreed network has none.")
         if self.together == "difference" and self.rounds != 2:
             raise DataError(f"Expected rounds=2 for a difference, found {self.rounds}.")
+        if self.together == "classes" and (self.carrier != "mlp" or self.rounds < 2):
+            raise DataError(f"Expected carrier='mlp' and rounds={self.rounds} >= 2 for one class a round.")
 
     @property
     def name(self) -> str:
@@ -101,6 +106,8 @@ class RobbingTheFed:
     @property
     def source(self) -> str:
         """Where it is from."""
+        if self.together == "classes":
+            return "ours, on 2110.13057 and 2202.00580"
         return "arXiv 2110.13057, section 4" if self.ability == "plain" and self.rounds == 1 else "ours, on 2110.13057"
 
     @property
@@ -138,7 +145,7 @@ class BinCampaign:
         del client
         while len(self._planted) <= round_number:
             again = self._attack.together == "difference" and self._planted
-            self._planted.append(self._planted[0] if again else self._plant())
+            self._planted.append(self._planted[0] if again else self._plant(len(self._planted)))
         offset = 0 if self._attack.together == "difference" else round_number * self._attack.capacity
         layer = self._layer(self._planted[round_number][1])
 
@@ -168,35 +175,39 @@ class BinCampaign:
     def _layer_name(self) -> str:
         return "bins" if self._attack.carrier == "front" else "hidden"
 
-    def _plant(self) -> tuple[Bins, nn.Module]:
-        attack, view = self._attack, self._view
+    def _plant(self, round_number: int) -> tuple[Bins, nn.Module]:
+        attack, view, heard = self._attack, self._view, None
+        if attack.together == "classes":
+            heard, view = narrow_to_class(view, round_number)
         bins = make_bins(view, attack.capacity, direction=attack.direction, rule=attack.rule, crowd=attack.crowd)
         if attack.carrier == "mlp":
             network = plant_in_mlp(bins, view.info)
         else:
             seed = int(view.stream.integers(2**31))
             network = plant_in_front(bins, attack.kind, view.info, model="cnn", seed=seed)
+        if heard is not None:
+            hear_one_class(linear_layer(network, "output"), heard)
         if attack.noise:
             _blur(self._layer(network), attack.noise, view.stream)
         if attack.ability != "plain":
-            self._calibrate(network)
+            self._calibrate(network, view)
         return bins, network
 
-    def _calibrate(self, network: nn.Module) -> None:
-        """Scale the layer behind the bins until one image moves its bin by the wanted distance a step."""
-        plan = self._view.require_hyperparameters()
+    def _calibrate(self, network: nn.Module, view: ServerView) -> None:
+        """Scale the layer behind the bins until one image of `view` moves its bin by the wanted distance a step."""
+        plan = view.require_hyperparameters()
         adam = self._attack.ability.startswith("adam")
         wanted = self._attack.movement / plan.learning_rate * (ADAM_EPSILON if adam else 1.0)
         behind = linear_layer(network, "spread" if self._attack.carrier == "front" else "output")
         for _ in range(_CALIBRATIONS):
-            slope = self._typical_slope(network, plan.batch_size)
+            slope = self._typical_slope(network, view, plan.batch_size)
             if slope > 0:
                 with torch.no_grad():
                     behind.weight.mul_(wanted / slope)
 
-    def _typical_slope(self, network: nn.Module, batch_size: int) -> float:
+    def _typical_slope(self, network: nn.Module, view: ServerView, batch_size: int) -> float:
         """Return the median size of what an image of the server's own adds to its bin's bias gradient in a batch."""
-        view, layer = self._view, self._layer(network)
+        layer = self._layer(network)
         auxiliary, labels = view.require_auxiliary()[:batch_size], view.auxiliary_labels
         images = torch.from_numpy(auxiliary)
         known = np.zeros(len(images), dtype=np.int64) if labels is None else labels[:batch_size]

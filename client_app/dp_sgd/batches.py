@@ -10,6 +10,7 @@ from torch import Tensor
 
 from client_app.augmentation import augment
 from client_app.dp_sgd.units import Sample
+from client_app.masking.preparation import Masking
 from federation.config import PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet
 from federation.metrics import targets
@@ -48,11 +49,23 @@ class Batches:
         *,
         generator: torch.Generator,
         device: torch.device,
+        masking: Masking | None = None,
     ) -> None:
-        """Move `images` to `device`; `generator` is a CPU generator for their augmentation."""
+        """Move `images` to `device`.
+
+        Args:
+            images: the training split.
+            info: what the labels are.
+            plan: whose augmentation.
+            privacy: how many views of an image.
+            generator: CPU generator of augmentation.
+            device: where to compute.
+            masking: whose synthetic images stand beside them; where these are varied, so are real ones.
+        """
         self._pixels = torch.from_numpy(np.array(images.images)).to(device)
         self._labels = targets(torch.from_numpy(np.array(images.labels)), info.task).to(device)
         self._augmentation = plan.augmentation
+        self._masking = masking
         self._generator = generator
         self._device = device
         self.views = count_views(plan, privacy)
@@ -60,7 +73,10 @@ class Batches:
     def take(self, sample: Sample) -> Batch:
         """Return the images of `sample`, each in as many augmented views as the plan asks for, unit by unit."""
         chosen = torch.from_numpy(sample.indices).repeat_interleave(self.views).to(self._device)
-        images = augment(to_unit_interval(self._pixels[chosen]), self._augmentation, self._generator)
+        images = to_unit_interval(self._pixels[chosen])
+        if self._masking is not None:
+            images = self._masking.synthetic.draw_variation(len(images), self._generator).apply(images)
+        images = augment(images, self._augmentation, self._generator)
         alone = self.views == 1 and len(sample.sizes) == len(sample.indices)
         sizes = None if alone else torch.from_numpy(sample.sizes).to(self._device) * self.views
         return Batch(images=images.requires_grad_(), labels=self._labels[chosen], sizes=sizes)

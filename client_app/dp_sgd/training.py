@@ -82,7 +82,7 @@ def train_with_dp_sgd(  # noqa: PLR0913 - what `train_locally` takes, and what p
     units = group_units(images, privacy)
     event = dp_sgd_event(units.count, plan, privacy, noise_multiplier)
     require_separable(model, info, mode=privacy.grad_sample, device=device)
-    batches = Batches(images, info, plan, privacy, generator=generator, device=device)
+    batches = Batches(images, info, plan, privacy, generator=generator, device=device, masking=masking)
     shift = prior_shift(info, plan).to(device)
 
     def losses_of_images(seen: Tensor, labels: Tensor) -> Tensor:

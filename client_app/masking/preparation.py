@@ -26,7 +26,7 @@ from federation.config import Configuration, MaskingConfig, TrainingConfig
 from federation.config.masking_table import MaskingMode
 from federation.datasets.image_set import DatasetInfo, Task
 from federation.errors import SiteError, SiteErrorCode
-from federation.occupancy import smallest_size
+from federation.occupancy import automatic_size
 from federation.randomness import numpy_stream
 
 _SPARE = 2
@@ -39,10 +39,12 @@ class Turn:
 
     Attributes:
         rotation: the hospital's count.
-        used: images used once this update has been made.
+        since: images used before this update.
+        used: images used once it has been made.
     """
 
     rotation: Rotation
+    since: int
     used: int
 
 
@@ -78,10 +80,10 @@ class Masking:
         """Write down that the images are used now; nothing where they are not used in turn.
 
         Raises:
-            CacheError: the count cannot be written.
+            CacheError: the count cannot be written, or another task has used the same images.
         """
         if self.turn is not None:
-            self.turn.rotation.note(self.synthetic.cache.digest, self.turn.used)
+            self.turn.rotation.note(self.synthetic.cache.digest, self.turn.used, since=self.turn.since)
 
 
 def prepare_masking(
@@ -126,7 +128,7 @@ def prepare_masking(
     return Masking(
         mode=wanted.mode,
         synthetic=SyntheticImages(cache=cache, chosen=chosen, varied=varied),
-        micro_batch=wanted.piece_of(size),
+        micro_batch=wanted.piece_of(size, batch_size=plan.batch_size, pixels=info.height * info.width),
         batch_statistics=wanted.batch_statistics,
         turn=turn,
     )
@@ -180,6 +182,7 @@ def _require_booked(provenance: Provenance, unit: Unit, booked: Sequence[Release
 
 
 def _open(site: Site, folder: Path, info: DatasetInfo) -> Cache:
+    """Return the cache in `folder`, made for this hospital's images; its modality goes unchecked, no data name one."""
     if info.task is not Task.MULTICLASS:
         raise SiteError(
             SiteErrorCode.MASKING_CACHE,
@@ -194,7 +197,7 @@ def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, exampl
     """Return M: at least one synthetic image in every step of "interleaved", which would have none to hide in."""
     batches = -(-examples // plan.batch_size)
     least = batches if wanted.mode == "interleaved" else 1
-    counted = max(smallest_size(examples, wanted.capacity, wanted.target), least)
+    counted = automatic_size(examples, wanted.capacity, wanted.target, steps=least)
     size = grant_size(site.policy, wanted.images, counted)
     if size < least:
         raise SiteError(
@@ -227,7 +230,7 @@ def _choose(
     if "rotate" in ways and isinstance(site, DeployedHospital):
         rotation = Rotation.of(site.state_dir, site.hospital_id)
         start = rotation.used(cache.digest)
-        turn = Turn(rotation=rotation, used=start + size)
+        turn = Turn(rotation=rotation, since=start, used=start + size)
     elif "rotate" in ways:
         start = version * size
     return np.sort(order[(start + np.arange(size)) % there]), turn

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,18 +40,39 @@ class Rotation:
         """
         return self._read().get(cache, 0)
 
-    def note(self, cache: str, used: int) -> None:
+    def note(self, cache: str, used: int, *, since: int) -> None:
         """Write down durably that `used` images of `cache` were used; done before they are, so a crash repeats none.
 
+        Args:
+            cache: its digest.
+            used: with the images that are now used.
+            since: what `used` was when these were chosen.
+
         Raises:
-            CacheError: the count cannot be read or written.
+            CacheError: the count cannot be read or written, or has moved since: another task has used these images.
         """
-        counts = {**self._read(), cache: used}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_durably(self.path, json.dumps(counts).encode(), mode=0o600)
+            with self._alone():
+                counts = self._read()
+                if (found := counts.get(cache, 0)) != since:
+                    raise CacheError(
+                        f"{self.path}: expected {since} used images, found {found}: another task uses the same ones at "
+                        "the same time, so this one is not trained."
+                    )
+                write_durably(self.path, json.dumps({**counts, cache: used}).encode(), mode=0o600)
         except OSError as error:
             raise self._unusable(error) from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold a lock on the folder of the counts."""
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _read(self) -> dict[str, int]:
         try:

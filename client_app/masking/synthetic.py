@@ -23,7 +23,7 @@ class SyntheticImages:
     Attributes:
         cache: where they lie.
         chosen: int64, shape (M,): their places in the cache.
-        varied: whether each is changed a little each time it is taken.
+        varied: whether they, and the real images beside them, are changed a little each time.
     """
 
     cache: Cache
@@ -48,15 +48,16 @@ class SyntheticImages:
         return images, torch.from_numpy(self.cache.labels[wanted]).to(device)
 
     def draw_variation(self, count: int, generator: torch.Generator) -> Augmentation:
-        """Return how `count` images are varied: shifted by up to two pixels, up to 5 % brighter or darker.
+        """Return how `count` images of a step are varied: shifted by up to two pixels, up to 5 % brighter or darker.
 
-        Between two updates no synthetic image then adds the same gradient, also not at the same parameters, so that the
-        difference of the updates does not cancel it.
+        Between two updates no image then adds the same gradient, also not at the same parameters, so that the
+        difference of the updates does not cancel it. Real images of the step are varied alike: a shift repeats rows at
+        the border, and bins along the difference of two rows would else tell synthetic images from real ones.
 
         Not guaranteed: that a server which averages many updates gains nothing.
 
         Args:
-            count: how many.
+            count: how many, real and synthetic.
             generator: CPU generator.
         """
         if not self.varied:

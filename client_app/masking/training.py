@@ -100,17 +100,18 @@ def _cut(
     own, total = len(chosen), len(chosen) + len(places)
     weights = torch.tensor([step.real_weight, step.synthetic_weight], dtype=torch.float32)
     weights = weights.repeat_interleave(torch.tensor([own, len(places)])).to(device)
-    variation = masking.synthetic.draw_variation(len(places), generator)
+    variation = masking.synthetic.draw_variation(total, generator)
     augmentation = draw_augmentation(total, real.augmentation, generator)
     for part in divide(total, masking.micro_batch):
         ours, theirs = chosen[part.start : min(part.stop, own)], range(max(part.start, own) - own, part.stop - own)
         images, labels = to_unit_interval(real.pixels[ours]), real.labels[ours]
         if theirs:
             extra, classes = masking.synthetic.take(places[theirs.start : theirs.stop], device)
-            extra = variation.part(theirs.start, theirs.stop).apply(extra)
             images, labels = torch.cat([images, extra]), torch.cat([labels, classes])
+        for changes in (variation, augmentation):
+            images = changes.part(part.start, part.stop).apply(images)
         yield Piece(
-            images=augmentation.part(part.start, part.stop).apply(images),
+            images=images,
             labels=labels,
             weights=weights[part.start : part.stop],
         )

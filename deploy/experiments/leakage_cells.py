@@ -12,6 +12,7 @@ from deploy.experiments.masking_federations import BALANCED, OWN
 from federation.occupancy import smallest_size
 
 CHEST = "pneumoniamnist"
+_CHEST_CLASSES = 2
 SIZES = (512, 1024, 1536, 2048)
 PAPER = 2048
 REAL_IMAGES = 64
@@ -88,26 +89,37 @@ HELD = 5
 
 
 def label_cells(root: str) -> list[Cell]:
-    """Return the cells of a hospital with few classes: synthetic images of its own classes, or of all alike."""
+    """Return the cells of a hospital with few classes: synthetic images of its own classes, or of all alike.
+
+    Against each stand the attacks of a single round, and the one that hears one of the hospital's classes a round.
+    """
+    every = [_name(attack) for attack in registry.SINGLE_ROUND]
+    by_class = [_name(registry.BY_CLASS[HELD])]
     return [
         leakage_cell(
-            label_name(labels),
+            name(labels),
             "organamnist",
             root,
-            [_name(attack) for attack in registry.SINGLE_ROUND],
+            attacks,
             source=GENERATED,
             masking="interleaved",
             size=PAPER,
             classes=HELD,
             labels=labels,
         )
+        for name, attacks in ((label_name, every), (class_name, by_class))
         for labels in (OWN, BALANCED)
     ]
 
 
 def label_name(labels: str) -> str:
-    """Return the name of a cell of `label_cells`."""
+    """Return the name of a cell of `label_cells` on the attacks of a single round."""
     return f"skewed-organamnist-{labels}"
+
+
+def class_name(labels: str) -> str:
+    """Return the name of a cell of `label_cells` on one class a round, which belongs beside that of `label_name`."""
+    return f"classes-organamnist-{labels}"
 
 
 SOURCES = (GENERATED, MATCHED, REAL)
@@ -161,11 +173,13 @@ def _against(optimizer: str, epochs: int) -> tuple[Attack, ...]:
 
 
 def adaptive_cells(root: str) -> list[Cell]:
-    """Return the cells of a server that spends more: bins, rounds, and the difference of two rounds."""
+    """Return the cells of a server that spends more: bins, rounds, one class a round, the difference of two rounds."""
     masked = {"masking": "interleaved", "size": PAPER}
     cells = [
         leakage_cell("adaptive-bins", CHEST, root, [_name(attack) for attack in registry.MANY_BINS], **masked),
     ]
+    by_class = [_name(registry.BY_CLASS[_CHEST_CLASSES])]
+    cells.append(leakage_cell("adaptive-classes", CHEST, root, by_class, **masked))
     cells.append(leakage_cell("adaptive-evasion", CHEST, root, [_name(attack) for attack in registry.EVASIVE]))
     for refresh in STOPS:
         rounds, spare = [_name(attack) for attack in registry.MANY_ROUNDS], _spare(refresh)

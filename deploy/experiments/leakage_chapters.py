@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from deploy.experiments.cells import Result
-from deploy.experiments.leakage_cells import EPSILON, MECHANISMS, OPTIMIZERS, PAPER, PROTECTIONS, STOPS, SUMS
+from deploy.experiments.leakage_cells import (
+    EPSILON,
+    MECHANISMS,
+    OPTIMIZERS,
+    PAPER,
+    PROTECTIONS,
+    REAL_IMAGES,
+    STOPS,
+    SUMS,
+)
+from deploy.experiments.leakage_grid import CAPACITY
+from federation.occupancy import expected_verbatim_share
 
 Results = dict[str, Result]
 RR18, RR24, RR30, RR40, CALIBRATED = range(5)
@@ -66,7 +77,7 @@ def _deltas(results: Results) -> list[str]:
 
 def _adaptive(results: Results) -> list[str]:
     rows = ["| server | refresh | RR18, % | RR30, % | verbatim, % |", "|---|---|---|---|---|"]
-    cells = [("adaptive-bins", "none")]
+    cells = [("adaptive-bins", "none"), ("adaptive-classes", "none")]
     cells += [(f"adaptive-{kind}-{refresh}", refresh) for kind in ("rounds", "difference") for refresh in STOPS]
     for cell, refresh in cells:
         for attack, item in (results.get(cell) or {}).items():
@@ -85,8 +96,21 @@ def _adaptive(results: Results) -> list[str]:
         "cancels. `subset` takes another half of twice as many images each round, `augment` changes each a little: "
         "both stop the difference. Against more bins and more rounds neither helps: more synthetic images do, the "
         "model guard sees the planted layer, and differential privacy bounds what any number of rounds can tell.",
+        _by_class(),
         "\n".join(rows),
     ]
+
+
+def _by_class() -> str:
+    """Return what counting says of a server that hears one class an update."""
+    fourth, whole = (expected_verbatim_share(REAL_IMAGES // part, PAPER // part, CAPACITY) for part in (4, 1))
+    return (
+        "`classes-2`: an update for each of the two classes, in which images of the other leave nothing (class "
+        "fishing, arXiv 2202.00580), an image counting as read if either shows it. Its bin is then shared by the "
+        "n_a + M_a images of its class, real and synthetic, and not by all n + M: by counting, with "
+        f"k={CAPACITY}, a class that a quarter of both are of is read to {100 * fourth:.1f} % where all together are "
+        f"to {100 * whole:.1f} %. What hides a class are synthetic images of that class; those of others do nothing."
+    )
 
 
 def _defences(results: Results) -> list[str]:

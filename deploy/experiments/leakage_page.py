@@ -16,6 +16,7 @@ from deploy.experiments.leakage_cells import (
     SIZES,
     SOURCES,
     TARGET,
+    class_name,
     crowded_name,
     label_name,
     table_name,
@@ -173,9 +174,10 @@ def _labels(results: Results) -> list[str]:
     rows = ["| labels | RR18 | RR30 | tau*, dB | RR at tau* | worst excess, points | over the scaled mean |"]
     rows.append("|---" * 7 + "|")
     rows += [
-        f"| {labels} | {_table_cells(found)} |"
+        f"| {labels}{mark} | {_table_cells(found)} |"
+        for name, mark in ((label_name, ""), (class_name, ", one class an update"))
         for labels in (OWN, BALANCED)
-        if (found := results.get(label_name(labels)))
+        if (found := results.get(name(labels)))
     ]
     if len(rows) == 2:
         return []
@@ -184,7 +186,10 @@ def _labels(results: Results) -> list[str]:
         f"OrganAMNIST, `generator`, `interleaved`, M={PAPER}, the attacks above but for the crowd's, against 64 images "
         f"of {HELD} of 11 classes. The server knows which, has images of other people of these alone, and sets its "
         "bins by them. Synthetic images have labels in the victims' proportions (`as-train`), or equally many of every "
-        "class (`balanced`), so that less than half of them are of classes that the hospital has.",
+        "class (`balanced`), so that less than half of them are of classes that the hospital has. `one class an "
+        f"update`: instead of these attacks one that takes {HELD} updates of the same images, each for one of the "
+        "hospital's classes, in which images of other classes leave nothing; an image counts as read if any update "
+        "shows it. By counting it shares its bin with the n_a + M_a images of its class alone.",
         "\n".join(rows),
     ]
 

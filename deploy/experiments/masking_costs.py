@@ -198,7 +198,7 @@ def _masking(mode: MaskingMode, cache: Cache, size: int) -> Masking:
     return Masking(
         mode=mode,
         synthetic=SyntheticImages(cache=cache, chosen=np.arange(size)),
-        micro_batch=MaskingConfig().piece_of(size),
+        micro_batch=MaskingConfig().piece_of(size, batch_size=_BATCH, pixels=32 * 32),
         batch_statistics="refuse",
     )
 

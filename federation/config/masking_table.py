@@ -15,6 +15,9 @@ AUTO = "auto"
 PIECE = 160
 """Images in memory at a time under `micro-batch = auto`: near the fastest for the paper's network on one core."""
 
+_SMALL = 64 * 64
+"""Pixels of an image up to which that holds; larger ones could need more memory than a mini-batch of real images."""
+
 _SIZE = re.compile("[1-9][0-9]{0,6}")
 _MICRO_BATCH = re.compile("[1-9][0-9]{0,4}")
 _LARGEST_MICRO_BATCH = 65536
@@ -48,16 +51,16 @@ class MaskingConfig(Table):
     micro_batch: str = Field(
         AUTO,
         description="Images, real and synthetic together, in memory at a time: a whole number, at most `masking.size` "
-        f"and lowered to it under `masking.size = auto`; or `auto`: {PIECE}, or `masking.size` where that is less. The "
-        "gradient depends on it by rounding alone; memory and speed do. An image alone is computed beside a copy of it "
-        "without weight.",
+        f"and lowered to it under `masking.size = auto`; or `auto`: {PIECE}, for images of more than 64x64 pixels no "
+        "more than `training.batch-size`, and never more than `masking.size`. The gradient depends on it by rounding "
+        "alone; memory and speed do. An image alone is computed beside a copy of it without weight.",
     )
     refresh: str = Field(
         "none",
         description="What changes from one update to the next, so that their difference does not cancel the synthetic "
         "images: `none`; `subset`: M drawn from a cache of at least 2M; `augment`: the same ones shifted by up to two "
-        "pixels and a little brighter or darker; `rotate`: the next M of the cache, until all were used. Joined by "
-        "`+`, for example `subset+augment`.",
+        "pixels and a little brighter or darker, as real ones then are, too; `rotate`: the next M of the cache, until "
+        "all were used. Joined by `+`, for example `subset+augment`.",
     )
     batch_statistics: Literal["refuse", "freeze"] = Field(
         "refuse",
@@ -108,9 +111,16 @@ class MaskingConfig(Table):
         """M as a number; None for `auto`."""
         return None if self.size == AUTO else int(self.size)
 
-    def piece_of(self, size: int) -> int:
-        """Return how many images are in memory at a time where M is `size`, a number or what `auto` has come to."""
-        return min(PIECE if self.micro_batch == AUTO else int(self.micro_batch), size)
+    def piece_of(self, size: int, *, batch_size: int, pixels: int) -> int:
+        """Return how many images are in memory at a time.
+
+        Args:
+            size: M, a number or what `auto` has come to.
+            batch_size: of real images.
+            pixels: of an image.
+        """
+        automatic = PIECE if pixels <= _SMALL else min(PIECE, batch_size)
+        return min(automatic if self.micro_batch == AUTO else int(self.micro_batch), size)
 
     @property
     def is_on(self) -> bool:

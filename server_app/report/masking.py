@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from federation.config import MaskingConfig, PrivacyConfig, TrainingConfig
-from federation.occupancy import expected_verbatim_share, smallest_size
+from federation.occupancy import automatic_size, expected_verbatim_share
 from server_app.masking_words import describe_account, list_effects, list_gaps, weighs_equally
 from server_app.report.formats import MISSING, Value, show_count
 from server_app.report.order import natural_key
@@ -125,7 +125,7 @@ def _figures(masking: MaskingConfig) -> list[Figure]:
         Figure(
             label="Refresh between updates",
             value=Value(text=masking.refresh),
-            note="the difference of two updates cancels them" if unchanged else "",
+            note="what is new between two updates stands alone in their difference" if unchanged else "",
             alarming=unchanged,
         ),
     ]
@@ -139,7 +139,8 @@ def _rows(summary: Summary, masking: MaskingConfig, training: TrainingConfig) ->
 
 
 def _row(hospital: str, real: int, masking: MaskingConfig, training: TrainingConfig) -> MaskingRow:
-    synthetic = masking.images or smallest_size(real, masking.capacity, masking.target)
+    steps = -(-real // training.batch_size) if masking.mode == "interleaved" else 1
+    synthetic = masking.images or automatic_size(real, masking.capacity, masking.target, steps=steps)
     counted = synthetic if weighs_equally(masking, training) else 0
     shares = [expected_verbatim_share(real, counted, masking.capacity * multiple) for multiple in MULTIPLES]
     above = [share > masking.target for share in shares]

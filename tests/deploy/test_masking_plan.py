@@ -6,15 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from aegis_cache.store.cache import open_cache
 from aegis_cache.store.provenance import Provenance, Source
 from deploy.cli import main
 from deploy.masking_plan import describe_plan, plan_masking
 from federation.config import Configuration, flatten, parse_configuration
 from federation.datasets.sites import load_site
 from federation.errors import ConfigurationError
+from federation.occupancy import largest_verbatim_share
 from tests.client_app.masking.made_up_caches import make_cache
 
 PHANTOM = ("phantom-0", "phantom-1")
@@ -68,6 +71,35 @@ def test_plan_counts_the_share_that_a_server_is_expected_to_read(tmp_path: Path)
         assert plan.size == 24
         assert plan.share == pytest.approx((1 - 1 / 1024) ** (plan.examples + 23))
         assert plan.stronger_share == pytest.approx((1 - 1 / 16384) ** (plan.examples + 23))
+        assert plan.uneven_share == plan.share
+
+
+@pytest.mark.parametrize(("mode", "beside"), [("interleaved", 3), ("joint", 24), ("sequential", 0)])
+def test_plan_counts_the_first_step_and_every_class_by_themselves(tmp_path: Path, mode: str, beside: int) -> None:
+    make_caches(tmp_path)
+    configuration = settings_of(tmp_path, masking__mode=mode, training__batch_size=5, masking__capacity=16)
+
+    plans = plan_masking(configuration, 2)
+
+    for site, plan in enumerate(plans):
+        own = load_site(configuration.data, site=site, sites=2, seed=0).train.labels
+        cached = open_cache(tmp_path / "caches" / plan.hospital_id).labels if mode != "sequential" else np.empty(0)
+        assert -(-plan.examples // 5) == 7
+        assert plan.step_share == pytest.approx(largest_verbatim_share(5, beside, 16))
+        assert plan.class_share == pytest.approx(
+            max(largest_verbatim_share(int((own == a).sum()), int((cached == a).sum()), 16) for a in set(own.tolist()))
+        )
+        assert plan.uneven_share >= plan.share
+
+
+def test_share_is_rounded_up_and_never_told_as_nothing(tmp_path: Path) -> None:
+    make_caches(tmp_path)
+    configuration = settings_of(tmp_path, masking__capacity=2)
+
+    line = describe_plan(configuration.masking, configuration.training, plan_masking(configuration, 2))[0]
+
+    assert "where it is largest: 0.1 % (hospital-00" in line
+    assert " 0.0 %" not in line
 
 
 def test_run_without_masking_has_no_plan(tmp_path: Path) -> None:
@@ -82,7 +114,7 @@ def test_run_without_masking_has_no_plan(tmp_path: Path) -> None:
     [
         ({}, "masking.size=auto would reach it"),
         ({"masking__mode": "sequential"}, "under sequential with adam synthetic images do not weigh as much"),
-        ({}, "cancel the synthetic images by subtraction"),
+        ({}, "cancel in their difference"),
     ],
 )
 def test_plan_warns_of_what_is_weak(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
@@ -91,7 +123,7 @@ def test_plan_warns_of_what_is_weak(tmp_path: Path, settings: dict[str, Any], to
 
     lines = describe_plan(configuration.masking, configuration.training, plan_masking(configuration, 2))
 
-    assert "No differential privacy." in lines[0]
+    assert "No bound, and no differential privacy." in lines[0]
     assert any(told in line for line in lines)
 
 

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from federation.occupancy import crowded_verbatim_share, expected_verbatim_share, smallest_size
+from federation.occupancy import (
+    automatic_size,
+    crowded_verbatim_share,
+    expected_verbatim_share,
+    largest_verbatim_share,
+    smallest_size,
+)
 
 thorough = settings(max_examples=60, deadline=None)
 
@@ -115,6 +121,25 @@ def test_size_of_a_share_that_is_met_exactly_is_not_one_too_many(real: int, size
     assume(1e-300 < target < 1)
 
     assert smallest_size(real, capacity, target) == size
+
+
+@thorough
+@given(real=st.integers(1, 5000), synthetic=st.integers(0, 5000), capacity=st.integers(2, 4096))
+def test_largest_share_is_that_of_the_better_bins(real: int, synthetic: int, capacity: int) -> None:
+    equal = expected_verbatim_share(real, synthetic, capacity)
+    uneven = crowded_verbatim_share(real, synthetic, capacity) if capacity <= real + synthetic else 0.0
+
+    assert largest_verbatim_share(real, synthetic, capacity) == max(equal, uneven)
+
+
+def test_largest_share_at_the_defaults_is_what_documentation_says() -> None:
+    assert largest_verbatim_share(64, 2048, 1024) == pytest.approx(0.178, abs=0.001)
+    assert largest_verbatim_share(64, 3004, 1024) == pytest.approx(0.123, abs=0.001)
+
+
+@pytest.mark.parametrize(("real", "steps", "size"), [(64, 1, 3004), (5000, 79, 79), (5000, 1, 1), (3000, 47, 68)])
+def test_automatic_size_has_an_image_for_every_step(real: int, steps: int, size: int) -> None:
+    assert automatic_size(real, 1024, 0.05, steps=steps) == size
 
 
 @pytest.mark.parametrize("real", [1, 64, 500, 3066])

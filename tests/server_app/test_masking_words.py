@@ -138,8 +138,17 @@ def test_numbers_asked_for_are_told() -> None:
 def test_gap_that_refreshing_leaves_is_the_one_of_this_run(refresh: str) -> None:
     told = gaps(ask(refresh=refresh))
 
-    assert ("reused unchanged cancel in it" in told) == (refresh == "none")
+    assert ("stand there without synthetic ones" in told) == (refresh == "none")
     assert set(re.findall(r"\(refresh (\w+)\)", told)) == set(refresh.split("+"))
+
+
+@pytest.mark.parametrize("mode", ["interleaved", "joint"])
+def test_servers_that_count_fewer_images_are_gaps_of_modes_that_are_counted(mode: str) -> None:
+    told = gaps(ask(mode))
+
+    assert "makes its bins uneven" in told
+    assert "only images of one class move its bins" in told
+    assert ("bins die after the first optimizer step" in told) == (mode == "interleaved")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -195,6 +195,13 @@ def test_synthetic_images_of_the_next_round_are_the_same_others_or_changed(
     assert (changes[0] is None and changes[1] is None) is (refresh != "augment")
 
 
+def test_varied_images_are_refused_where_local_training_changes_what_is_compared(tmp_path: Path) -> None:
+    attack = Recall(world=WORLD, needs=Needs(rounds=2))
+
+    with pytest.raises(DataError, match="mode='gradient' with refresh='augment'"):
+        set_stage(attack, WORLD, replace(MASKED, refresh="augment", mode="delta"), tmp_path)
+
+
 def test_subset_is_drawn_from_twice_as_many_images_without_repetition(tmp_path: Path) -> None:
     stage = set_stage(Recall(world=WORLD), WORLD, replace(MASKED, refresh="subset"), tmp_path)
 

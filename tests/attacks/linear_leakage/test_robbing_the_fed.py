@@ -198,6 +198,8 @@ def test_candidates_come_in_the_shape_of_the_images_one_a_bin(carrier: CarrierNa
         ({"kind": "sparse", "ability": "calibrated"}, "read plainly"),
         ({"together": "difference"}, "rounds=2"),
         ({"together": "difference", "rounds": 3}, "rounds=2"),
+        ({"together": "classes", "rounds": 3}, "carrier='mlp'"),
+        ({"together": "classes", "carrier": "mlp"}, "rounds=1 >= 2"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,21 @@ def train(
         device=CPU,
         masking=masking,
     )
+
+
+@pytest.mark.parametrize("varied", [False, True])
+def test_real_images_vary_as_synthetic_ones_do(tmp_path: Path, varied: bool) -> None:
+    masking = make_masking(tmp_path, "interleaved")
+    masking = replace(masking, synthetic=replace(masking.synthetic, varied=varied))
+    images, seen = make_images(REAL), list[Tensor]()
+    model = Linear()
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().clone()))
+    own = {image.tobytes() for image in images.images.astype(np.float32) / 255}
+
+    train(model, images, Scripted(), masking)
+
+    shown = {image.numpy().tobytes() for batch in seen for image in batch}
+    assert len(shown & own) == (0 if varied else REAL)
 
 
 def move(model: nn.Module, gradient: Tensor) -> None:

@@ -227,6 +227,15 @@ def test_synthetic_images_vary_from_epoch_to_epoch_where_they_are_to(tmp_path: P
     assert not set(seen) & watch.cached_bytes
 
 
+def test_real_images_vary_as_synthetic_ones_do(tmp_path: Path) -> None:
+    watch = Watch(synthetic=masking_in(tmp_path, mode="interleaved", varied=True))
+
+    seen = [image for step in watch.train(epochs=3) for image in step]
+
+    assert len(set(seen)) == 3 * (REAL + SYNTHETIC)
+    assert not set(seen) & (watch.own_bytes | watch.cached_bytes)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_mixed_precision_rounds_computation_and_leaves_parameters_in_32_bits(mode: MaskingMode, tmp_path: Path) -> None:
     masking = masking_in(tmp_path, mode=mode, micro_batch=3)

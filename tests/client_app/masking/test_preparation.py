@@ -147,6 +147,33 @@ def test_auto_takes_the_fewest_images_with_which_the_expected_share_meets_the_ta
     assert (1 - 1 / 30) ** (60 + masking.size - 1) <= 0.05 < (1 - 1 / 30) ** (60 + masking.size - 2)
 
 
+@pytest.mark.parametrize(("mode", "size"), [("interleaved", 20), ("joint", 1)])
+def test_auto_takes_an_image_for_every_step_among_which_they_are_divided(volume: Path, mode: str, size: int) -> None:
+    hospital = masked_clinic(
+        volume, masking__size="auto", masking__capacity=2, masking__mode=mode, training__batch_size=3
+    )
+
+    masking = prepare(hospital)
+
+    assert masking is not None
+    assert masking.size == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "pieces"),
+    [
+        ({}, 16),
+        ({"masking__micro_batch": "auto"}, SIZE),
+        ({"masking__size": "auto", "masking__capacity": 30, "masking__micro_batch": 99}, 30),
+    ],
+)
+def test_pieces_are_those_that_the_server_asked_for(volume: Path, settings: dict[str, Any], pieces: int) -> None:
+    masking = prepare(masked_clinic(volume, **settings))
+
+    assert masking is not None
+    assert masking.micro_batch == pieces
+
+
 def test_folder_without_a_cache_and_no_folder_at_all_are_told_apart_in_the_log_only(
     volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ def take(folder: Path, hospital_id: str, cache: str, size: int = 1) -> int:
     """Return how many images were used, and note that `size` more are."""
     rotation = Rotation.of(folder, hospital_id)
     used = rotation.used(cache)
-    rotation.note(cache, used + size)
+    rotation.note(cache, used + size, since=used)
     return used
 
 
@@ -37,6 +37,17 @@ def test_images_are_counted_whatever_number_is_used_at_a_time(volume: Path) -> N
     turns = [take(volume, "north", CACHE, size) for size in (3, 1, 5, 2)]
 
     assert turns == [0, 3, 4, 9]
+
+
+def test_images_that_another_task_has_used_meanwhile_are_refused_and_counted_once(volume: Path) -> None:
+    first, second = Rotation.of(volume, "north"), Rotation.of(volume, "north")
+    seen = first.used(CACHE), second.used(CACHE)
+
+    first.note(CACHE, 4, since=seen[0])
+    with pytest.raises(CacheError, match="expected 0 used images, found 4: another task"):
+        second.note(CACHE, 4, since=seen[1])
+
+    assert second.used(CACHE) == 4
 
 
 def test_looking_at_the_count_does_not_change_it(volume: Path) -> None:

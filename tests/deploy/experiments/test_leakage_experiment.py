@@ -13,7 +13,7 @@ import pytest
 
 from attacks.metrics.intervals import wilson_interval
 from deploy.experiments import leakage_sources
-from deploy.experiments.leakage_cells import PAPER, SIZES, crowded_name, label_name, table_name
+from deploy.experiments.leakage_cells import PAPER, SIZES, class_name, crowded_name, label_name, table_name
 from deploy.experiments.leakage_csv import leakage_csv, lengthen, shorten
 from deploy.experiments.leakage_experiment import PLAIN, leakage_cells, leakage_claims, write_leakage_results
 from deploy.experiments.leakage_grid import leakage_cell, make_trial
@@ -157,6 +157,19 @@ def test_page_json_and_table_are_written_without_what_was_not_measured(tmp_path:
     assert {item["id"] for item in content["claims"]} == CLAIMS
     assert all(item["date"] for item in content["claims"])
     assert "histogram" not in content["cells"]["known-none"][PLAIN]["oracle"]
+
+
+def test_attack_on_one_class_an_update_is_shown_beside_the_others_with_what_counting_says(tmp_path: Path) -> None:
+    by_class = {"adaptive-classes": {"classes-2": made_up(0.31)}, class_name("as-train"): {"classes-5": made_up(0.66)}}
+    results = everything() | by_class
+
+    for folder, cells in (("with", results), ("alone", by_class)):
+        write_leakage_results(cells, dict.fromkeys(cells, MADE), tmp_path / folder)
+
+        page = (tmp_path / folder / "06-leakage.md").read_text(encoding="utf-8")
+        assert "| classes-2 | none | 31.0 (" in page
+        assert "| as-train, one class an update | 66.0 (" in page
+        assert f"read to {100 * (1 - 1 / 1024) ** 527:.1f} % where all together are to 12.7 %" in page
 
 
 def test_table_has_a_row_per_cell_and_attack() -> None:

@@ -99,12 +99,24 @@ def test_micro_batch_up_to_a_known_size_is_accepted_and_any_where_nothing_is_mas
     assert accepted(**settings).micro_batch == str(settings["micro_batch"])
 
 
-@pytest.mark.parametrize(("micro_batch", "size", "pieces"), [("auto", 100, 100), ("auto", 2048, 160), (32, 2048, 32)])
+@pytest.mark.parametrize(
+    ("micro_batch", "size", "side", "pieces"),
+    [
+        ("auto", 100, 28, 100),
+        ("auto", 2048, 64, 160),
+        ("auto", 2048, 65, 48),
+        ("auto", 40, 224, 40),
+        (32, 2048, 28, 32),
+        (96, 2048, 224, 96),
+    ],
+)
 def test_pieces_are_as_large_as_asked_for_or_as_is_fast_but_never_larger_than_the_size(
-    micro_batch: object, size: int, pieces: int
+    micro_batch: object, size: int, side: int, pieces: int
 ) -> None:
-    assert accepted(mode="joint", micro_batch=micro_batch, size=size).piece_of(size) == pieces
-    assert accepted(mode="joint", micro_batch=micro_batch, size="auto").piece_of(size) == pieces
+    for asked in (size, "auto"):
+        wanted = accepted(mode="joint", micro_batch=micro_batch, size=asked)
+
+        assert wanted.piece_of(size, batch_size=48, pixels=side * side) == pieces
 
 
 @pytest.mark.parametrize("micro_batch", [0, -64, 65537, "65537", 0.5, True, "", "Auto", "064", " 64", "6\u0664", None])
