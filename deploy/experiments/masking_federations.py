@@ -18,7 +18,7 @@ CLAIM_SEEDS = {"pneumoniamnist": SEEDS, "organamnist": (*SEEDS, 3, 4, 5)}
 """Of what claims rest on; OrganAMNIST has twice as many, since its single runs differ by more than a point."""
 
 ROUNDS, LONG = 10, 20
-"""Of every mode, and of what claims rest on: no masking and the default with the adapted generator."""
+"""Of every mode; and of no masking, of what claims rest on, and of whatever differs from the rest."""
 
 LAST = 5
 """Versions at the end of a run over whose accuracies the mean is taken: single ones jump by several points."""
@@ -28,6 +28,9 @@ MODES = ("none", "sequential", "lambda", "joint", "interleaved")
 ADAPTED, ELSEWHERE = "adapted", "diffusion"
 OWN, BALANCED = "as-train", "balanced"
 """Labels of synthetic images: in the proportions of a client's own images, or equally many of every class there is."""
+
+CLAIM_LABELS = {"pneumoniamnist": OWN, "organamnist": BALANCED}
+"""Of what claims rest on: all classes alike where hospitals lack some, as OrganAMNIST's do; else their own."""
 
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")
 _SMALL_JOINT = 512
@@ -52,7 +55,9 @@ def accuracy_cells(data_root: str) -> list[Cell]:
         for seed in CLAIM_SEEDS[name]:
             wanted.append((name, "interleaved", seed, {"source": ADAPTED}))
             wanted += [(name, "none", seed, {})] if seed not in SEEDS else []
-    wanted += [(name, "interleaved", seed, {"source": ADAPTED, "labels": BALANCED}) for seed in SEEDS for name in _DATA]
+    for source in (ADAPTED, ELSEWHERE):
+        balanced = {"source": source, "labels": BALANCED}
+        wanted += [(name, "interleaved", seed, balanced) for seed in SEEDS for name in _DATA]
     wanted += [(name, mode, seed, {}) for seed in SEEDS for name in _DATA for mode in _ORDER]
     return [
         _cell(
@@ -66,6 +71,11 @@ def accuracy_cells(data_root: str) -> list[Cell]:
         )
         for name, mode, seed, change in wanted
     ]
+
+
+def claim_seeds(name: str) -> tuple[int, ...]:
+    """Return the seeds of the masked cells that the claim on a data set rests on."""
+    return CLAIM_SEEDS[name] if CLAIM_LABELS[name] == OWN else SEEDS
 
 
 def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE, labels: str = OWN) -> str:
