@@ -223,9 +223,13 @@ def plant_cache(folder: Path, *, height: int = 8, filtered: bool = True, **given
 
 
 def windows_of(labels: np.ndarray) -> set[bytes]:
-    """Return any four different labels in a row, as the numbers that a network trains on."""
+    """Return labels in a row: any four as the numbers that a network trains on, twelve in smaller ones or as text."""
     rows = [labels[start : start + 4] for start in range(len(labels) - 3)]
-    return {row.tobytes() for row in rows if len(set(row.tolist())) == 3}
+    found = {row.tobytes() for row in rows if len(set(row.tolist())) == 3}
+    for row in (labels[start : start + 12] for start in range(len(labels) - 11)):
+        found |= {row.astype(kind).tobytes() for kind in (np.uint8, np.int32, np.float32)}
+        found |= {comma.join(map(str, row.tolist())).encode() for comma in (",", ", ", "\n")}
+    return found
 
 
 def masked_hospital(folder: Path, mechanism: str, **settings: Any) -> tuple[Clinic, set[bytes]]:

@@ -427,6 +427,22 @@ def test_task_that_is_refused_does_not_move_the_hospital_on_in_its_cache(volume:
     assert not set(chosen(hospital)) & set(before)
 
 
+def test_hospital_has_moved_on_in_its_cache_before_it_trains(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospital, counts = masked_clinic(volume, masking__refresh="rotate"), list[str]()
+
+    def stop(*_: object, **__: object) -> None:
+        counts.extend(path.read_text() for path in volume.rglob("*.rotation"))
+        raise RuntimeError
+
+    before = chosen(hospital)
+    monkeypatch.setattr("client_app.updating.train_locally", stop)
+    assert hospital.train("m1").has_error()
+
+    assert len(counts) == 1
+    assert str(SIZE) in counts[0]
+    assert not set(chosen(hospital)) & set(before)
+
+
 def test_step_without_synthetic_images_is_refused(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hospital = masked_clinic(volume)
     monkeypatch.setattr(main, "compute_update", lambda *_, **__: pytest.fail("trained"))
