@@ -14,10 +14,10 @@ verbatim out of one update, by counting: (1 - 1/k)^(n - 1) without masking and (
 Here synthetic images do not weigh as much as real ones, so they are not counted: the columns with masking hold the \
 shares of M = 0. \
 {% endif %}
-A count, not a bound: it takes all images as one sum, while a hospital that trains in several mini-batches and steps \
-changes the model between them, and it takes synthetic images to look like real ones. Shares are rounded up; those \
-above the target of {{ part.target }} are marked. M is what the server asked for; it cannot verify what \
-a hospital did.</p>
+A count, not a bound: it takes all images as one sum and bins as equally wide. A server that lets only one step or one \
+class move its bins, or makes them uneven, reads more; so does one that tells synthetic images from real ones. Shares \
+are rounded up; those above the target of {{ part.target }} are marked. M is what the server asked for; it cannot \
+verify what a hospital did.</p>
 {% if part.rows %}
 <div class="card scroll{{ ' long' if view.long_table }}" tabindex="0" role="region" aria-label="Table of masking">
 <table class="masking">

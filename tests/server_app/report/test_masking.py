@@ -215,7 +215,8 @@ def test_caption_says_that_the_numbers_are_counts_and_no_bounds(make_masked: Mak
     text = section(render_report(make_masked({"a": 64}, target=0.25)), HEADING)
 
     assert "A count, not a bound" in text
-    assert "several mini-batches and steps" in text
+    assert "only one step or one class" in text
+    assert "reads more" in text
     assert "above the target of 0.25 are marked" in text
     assert "it cannot verify what a hospital did" in text
 
