@@ -175,6 +175,21 @@ def grant_size(policy: SitePolicy | None, asked: int | None, found: int) -> int:
     return asked
 
 
+def require_beside(policy: SitePolicy | None, found: int) -> None:
+    """Check that `found` synthetic images beside the real ones of a step are as many as is demanded.
+
+    Raises:
+        SiteError: they are fewer.
+    """
+    least = 0 if policy is None else policy.masking.min_per_step
+    if found < least:
+        raise SiteError(
+            SiteErrorCode.POLICY_MASKING,
+            f"Expected at least masking.min-per-step={least} synthetic images of equal weight in every step, found "
+            f"{found}: a larger masking.size or training.batch-size, or masking.mode = 'joint', brings more.",
+        )
+
+
 def require_evaluation(policy: SitePolicy | None, *, model: str, exact: bool) -> None:
     """Check that scores of `model` may leave, exactly or noised.
 

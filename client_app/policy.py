@@ -125,6 +125,8 @@ class SiteMasking(Table):
         modes: how synthetic images must take part where masking is required; by default those that give real and
             synthetic images equal weight under every optimizer.
         min_size: fewest synthetic images in a masked update; 0: 2048 where masking is required, else 1.
+        min_per_step: fewest synthetic images of equal weight beside the real ones of an optimizer step, whatever the
+            number of steps; 0: no such demand.
         vary: whether the images of masked steps are changed anew each time they are used, whatever the run asks for.
         cache: absolute folder of the hospital's cache; empty for none.
     """
@@ -132,6 +134,7 @@ class SiteMasking(Table):
     required: bool = False
     modes: tuple[MaskingMode, ...] = ("interleaved", "joint")
     min_size: int = Field(0, ge=0)
+    min_per_step: int = Field(0, ge=0)
     vary: bool = True
     cache: str = ""
     private_images: Literal["unused", "compare", "train"] = "unused"

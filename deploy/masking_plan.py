@@ -10,6 +10,7 @@ from flwr.app import Context, RecordDict
 from rich.console import Console
 
 from client_app.masking.preparation import Masking, prepare_masking, require_claimable
+from client_app.masking.schedule import count_beside
 from client_app.site import identify_site
 from federation.config import Configuration, MaskingConfig, TrainingConfig, flatten
 from federation.datasets.image_set import ImageSet
@@ -120,14 +121,6 @@ def _plan_one(configuration: Configuration, number: int, hospitals: int) -> Mask
     return _describe(site.hospital_id, data.train, masking, configuration)
 
 
-def _beside(configuration: Configuration, examples: int, size: int) -> int:
-    """Return how many synthetic images of equal weight stand in the first optimizer step."""
-    if configuration.masking.mode == "joint":
-        return size
-    steps = -(-examples // configuration.training.batch_size)
-    return size // steps if configuration.masking.mode == "interleaved" else 0
-
-
 def _percent(share: float) -> str:
     """Return `share` in percent, rounded up, so that it is never shown as nothing."""
     return f"{max(1, math.ceil(1000 * share - 1e-6)) / 10:.1f} %"
@@ -150,6 +143,7 @@ def _describe(hospital_id: str, own: ImageSet, masking: Masking | None, configur
     size, capacity = 0 if masking is None else masking.size, configuration.masking.capacity
     counted = size if counts else 0
     batch = min(examples, configuration.training.batch_size)
+    beside = count_beside(configuration.masking.mode, size, -(-examples // configuration.training.batch_size))
     return MaskingPlan(
         hospital_id=hospital_id,
         examples=examples,
@@ -157,6 +151,6 @@ def _describe(hospital_id: str, own: ImageSet, masking: Masking | None, configur
         share=expected_verbatim_share(examples, counted, capacity),
         uneven_share=largest_verbatim_share(examples, counted, capacity),
         class_share=_worst_class(own, masking, capacity, counts=counts),
-        step_share=largest_verbatim_share(batch, _beside(configuration, examples, size), capacity),
+        step_share=largest_verbatim_share(batch, beside, capacity),
         stronger_share=expected_verbatim_share(examples, counted, _STRONGER * capacity),
     )

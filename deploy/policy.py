@@ -73,8 +73,10 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
         )
     elif found.masking.cache:
         yield f"Updates are masked where a run asks for it, with the images in {found.masking.cache}."
+    if found.masking.min_per_step:
+        yield f"At least {found.masking.min_per_step} synthetic images stand beside the real ones of every step."
     if found.masking.vary and (found.masking.required or found.masking.cache):
-        yield "Synthetic images are changed a little each time they are used, whatever a run asks for."
+        yield "Images of masked steps are changed a little each time, synthetic and real ones alike."
     if found.outbox.folder:
         yield (
             f"The newest {found.outbox.keep} updates that leave are copied to {found.outbox.folder}, exactly as sent, "

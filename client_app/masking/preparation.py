@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from aegis_cache.store.cache import Cache, open_cache, read_manifest
 from aegis_cache.store.manifest import Purpose
 from aegis_cache.store.provenance import Provenance, Source
-from client_app.granting import grant_size, require_masking
+from client_app.granting import grant_size, require_beside, require_masking
 from client_app.ledger.release import ReleaseRequest, describe_masking
 from client_app.masking.rotation import Rotation
+from client_app.masking.schedule import count_beside
 from client_app.masking.synthetic import SyntheticImages
 from client_app.site import DeployedHospital, Site
 from federation.accounting.events import Relation, Unit, event_from_dict
@@ -197,7 +198,8 @@ def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, exampl
     """Return M: at least one synthetic image in every step of "interleaved", which would have none to hide in."""
     batches = -(-examples // plan.batch_size)
     least = batches if wanted.mode == "interleaved" else 1
-    counted = automatic_size(examples, wanted.capacity, wanted.target, steps=least)
+    demanded = 0 if site.policy is None else site.policy.masking.min_per_step
+    counted = max(automatic_size(examples, wanted.capacity, wanted.target, steps=least), demanded * least)
     size = grant_size(site.policy, wanted.images, counted)
     if size < least:
         raise SiteError(
@@ -205,6 +207,7 @@ def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, exampl
             f"Expected masking.size={size} >= {least}, the mini-batches of an epoch here (training.batch-size="
             f"{plan.batch_size}): a step without synthetic images hides nothing.",
         )
+    require_beside(site.policy, count_beside(wanted.mode, size, batches))
     return size
 
 

@@ -47,6 +47,19 @@ def plan_epoch(mode: MaskingMode, batches: Sequence[float], synthetic: int) -> l
     return _MODES[mode](batches, synthetic)
 
 
+def count_beside(mode: MaskingMode, synthetic: int, steps: int) -> int:
+    """Return the fewest synthetic images of equal weight beside the real ones of a step.
+
+    Among these a real image hides from a server that lets only one step move what it reads.
+
+    Args:
+        mode: how synthetic images take part.
+        synthetic: M.
+        steps: mini-batches of an epoch.
+    """
+    return {"interleaved": synthetic // steps, "joint": synthetic}.get(mode, 0)
+
+
 def plan_unmasked(batches: Sequence[float], _synthetic: int) -> list[Step]:
     """Return the steps of ordinary training: a real image of a mini-batch of b weighs 1/b, in one step of the epoch."""
     return [_plain(number, size) for number, size in enumerate(batches)]

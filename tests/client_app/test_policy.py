@@ -55,12 +55,18 @@ def test_policy_that_says_nothing_of_masking_demands_none_and_lets_no_private_im
 
 
 def test_demands_on_masking_are_read_from_their_table(tmp_path: Path) -> None:
-    table = {"required": True, "modes": ["joint", "sequential"], "min-size": 512, "cache": "/srv/cache"}
+    table = {
+        "required": True,
+        "modes": ["joint", "sequential"],
+        "min-size": 512,
+        "min-per-step": 64,
+        "cache": "/srv/cache",
+    }
 
     masking = read_policy(write(tmp_path, FULL | {"masking": table})).masking
 
     assert (masking.required, masking.modes) == (True, ("joint", "sequential"))
-    assert (masking.min_size, masking.cache) == (512, "/srv/cache")
+    assert (masking.min_size, masking.min_per_step, masking.cache) == (512, 64, "/srv/cache")
 
 
 def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
@@ -104,6 +110,7 @@ def test_missing_policy_has_a_code_of_its_own(tmp_path: Path) -> None:
         ({"masking": {"modes": ["gaussian"]}}, "masking.modes"),
         ({"masking": {"min-size": -1}}, "min-size"),
         ({"masking": {"min-size": 1.5}}, "min-size"),
+        ({"masking": {"min-per-step": -1}}, "min-per-step"),
         ({"masking": {"required": "yes"}}, "required"),
         ({"masking": {"vary": "no"}}, "vary"),
         ({"masking": {"private-images": "all"}}, "private-images"),

@@ -159,6 +159,20 @@ def test_auto_takes_an_image_for_every_step_among_which_they_are_divided(volume:
     assert masking.size == size
 
 
+@pytest.mark.parametrize(("mode", "size"), [("interleaved", 20), ("joint", 9)])
+def test_auto_takes_as_many_in_a_step_as_the_policy_demands(volume: Path, mode: str, size: int) -> None:
+    demanded: dict[str, Any] = {"masking__size": "auto", "masking__capacity": 2, "masking__mode": mode}
+
+    masking = prepare(
+        masked_clinic(
+            volume, own={"min-per-step": 10 if mode == "interleaved" else 9}, training__batch_size=30, **demanded
+        )
+    )
+
+    assert masking is not None
+    assert masking.size == size
+
+
 @pytest.mark.parametrize(
     ("settings", "pieces"),
     [
@@ -221,6 +235,12 @@ DEMANDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "required and smaller than is usual": ({"required": True}, {}, "masking.min-size=2048 synthetic images, found 20"),
     "smaller, though not required": ({"min-size": SIZE + 1}, {}, "masking.min-size=21 synthetic images, found 20"),
+    "fewer in a step": (
+        {"min-per-step": 7},
+        {},
+        "masking.min-per-step=7 synthetic images of equal weight in every step",
+    ),
+    "none in a step": ({"min-per-step": 1}, {"masking__mode": "lambda"}, "in every step, found 0"),
     "required and lambda": ({"required": True}, {"masking__mode": "lambda"}, "found 'lambda'"),
 }
 

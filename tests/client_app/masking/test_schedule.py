@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_app.masking.preparation import Masking
-from client_app.masking.schedule import Step, plan_epoch
+from client_app.masking.schedule import Step, count_beside, plan_epoch
 from client_app.masking.training import RealImages, train_masked
 from federation.config.masking_table import MaskingMode
 from tests.client_app.masking.made_up_caches import make_masking
@@ -47,6 +47,18 @@ def test_every_mode_of_the_configuration_can_be_planned() -> None:
     planned = [plan_epoch(mode, [4.0], 0 if mode == "none" else 2) for mode in get_args(MaskingMode)]
 
     assert all(planned)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("n", "batch_size", "size"), SIZES)
+def test_fewest_beside_real_images_is_what_the_steps_have(
+    mode: MaskingMode, n: int, batch_size: int, size: int
+) -> None:
+    batches = split(n, batch_size)
+    private = [step for step in plan_epoch(mode, batches, size) if step.batch is not None]
+
+    equal = min(len(step.synthetic) if step.synthetic_weight == step.real_weight else 0 for step in private)
+    assert count_beside(mode, size, len(batches)) == equal
 
 
 @pytest.mark.parametrize(("n", "batch_size", "size"), SIZES)
