@@ -123,7 +123,8 @@ def _accuracies(results: Results) -> list[str]:
         "mostly on synthetic images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: "
         "what a good one knows of other clients, or of classes that a client has not, is a gain, what a poor one gets "
         "wrong a loss. `balanced` on OrganAMNIST is such a gain: a client with 5 of 11 classes no longer forgets the "
-        "others while it trains. Unmasked training on the same synthetic images would gain, too.",
+        "others while it trains. That is the images' merit, not that of hiding among "
+        "them; what it does to protection stands on the page on leakage.",
         "![Accuracy per version](05-masking-accuracy.svg)",
         "\n".join(rows),
         "`joint` computes all M images in every mini-batch; on OrganAMNIST, with six mini-batches a client, it is "
