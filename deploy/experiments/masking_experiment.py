@@ -104,6 +104,7 @@ def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
             f"{statistics.fmean(auroc):+.1f} points; after {ROUNDS} rounds {_mean(sooner)} points of accuracy, and "
             f"with the generator that learned from validation images alone {_mean(elsewhere)}; "
             + "; ".join(f"with labels {other} {_mean(values)} after {LONG}" for other, values in beside.items())
+            + ("; balanced labels hide less than as-train, see the page on leakage" if labels == BALANCED else "")
         )
     seeds = claim_seeds(name)
     cells = [accuracy_name(name, "none", seed) for seed in seeds]
