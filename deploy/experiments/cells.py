@@ -133,5 +133,12 @@ def _run_side_by_side(cells: Sequence[Cell], folder: Path, jobs: int, done: Call
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
         futures: dict[Future[Result], Cell] = {pool.submit(cell.compute, cell.settings, folder): cell for cell in cells}
+        failed: list[BaseException] = []
         for future in as_completed(futures):
-            done(futures[future], future.result())
+            if (error := future.exception()) is not None:
+                failed.append(error)
+            else:
+                done(futures[future], future.result())
+        if failed:
+            # Whatever else was computed is kept by now.
+            raise failed[0]

@@ -42,6 +42,7 @@ MINUTES = {"adapted": FULL_MINUTES, "diffusion": 9.0}
 PER_CLASS = {"pneumoniamnist": 2048, "organamnist": 700}
 _SHIFT_BELOW = 1000
 _BATCH = 256
+_RANK, _FEWEST = 16, 3
 _LEARNED = Provenance(source=Source.PRIVATE_ADAPTED, uses=("a generator learned from images",))
 
 
@@ -140,11 +141,25 @@ def draw(
     own = stream.choice(held.train.labels, size)
     wanted = np.sort(own if labels == "as-train" else np.arange(size) % held.info.classes)
     if source == "gaussian":
-        generator = GaussianGenerator.fit(held.train, held.info.class_names)
+        generator, asked = _fit_gaussian(held, wanted)
         random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))
-        return ImageSet(images=_aligned(generator.generate(torch.from_numpy(wanted), 1, random), held), labels=wanted)
+        return ImageSet(images=_aligned(generator.generate(torch.from_numpy(asked), 1, random), held), labels=wanted)
     stock = _pool(folder, f"{source}-{data.name}") if source in MINUTES else load_own_folder(data, seed=0).validation
     return stock.take(np.concatenate([_pick(stock, label, wanted, stream) for label in np.unique(wanted)]))
+
+
+def _fit_gaussian(held: Dataset, wanted: NDArray[np.int64]) -> tuple[GaussianGenerator, NDArray[np.int64]]:
+    """Return a generator fitted to the training images of `held`, and the classes to ask it for.
+
+    A hospital with fewer than three images of a class fits one Gaussian to all of its images.
+    """
+    fewest = int(np.bincount(held.train.labels, minlength=held.info.classes).min())
+    if fewest >= _FEWEST:
+        rank = min(_RANK, fewest - 2)
+        return GaussianGenerator.fit(held.train, held.info.class_names, rank=rank), wanted
+    together = ImageSet(images=held.train.images, labels=np.zeros(len(held.train), dtype=np.int64))
+    rank = min(_RANK, len(together) - 2)
+    return GaussianGenerator.fit(together, ["any"], rank=rank), np.zeros_like(wanted)
 
 
 def publish(

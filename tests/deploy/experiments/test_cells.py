@@ -62,6 +62,16 @@ def test_cell_with_other_settings_is_computed_again(tmp_path: Path) -> None:
     assert results["cell-1"] == {"number": 9}
 
 
+def test_failure_of_a_cell_side_by_side_keeps_all_others(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    cells = [cell(1, compute=fail), cell(2), cell(3)]
+
+    with pytest.raises(ValueError, match="1"):
+        run_cells(cells, store, jobs=1, console=QUIET)
+
+    assert [store.find(one) for one in cells] == [None, {"number": 2}, {"number": 3}]
+
+
 def test_failure_keeps_the_cells_that_were_done(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
     cells = [cell(1, alone=True), cell(2, alone=True, compute=fail), cell(3, alone=True)]

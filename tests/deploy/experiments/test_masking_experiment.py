@@ -26,7 +26,7 @@ from deploy.experiments.masking_federations import (
 from deploy.experiments.masking_sources import draw, prepare_caches
 from deploy.experiments.parts import MASKING_PARTS
 from federation.config import DataConfig
-from federation.datasets.image_set import ImageSet
+from federation.datasets.image_set import Dataset, ImageSet
 from federation.datasets.sites import load_site
 
 CLAIMS = {
@@ -191,6 +191,19 @@ def test_other_sources_give_as_many_images_as_wanted(
 
     assert len(drawn) == 200
     assert drawn.images.shape[1:] == held.train.images.shape[1:]
+
+
+def test_hospital_with_hardly_any_image_of_a_class_fits_one_gaussian_to_all(tmp_path: Path) -> None:
+    held = load_site(DataConfig(phantom_examples=300, partition="iid"), site=0, sites=2, seed=0)
+    few = np.flatnonzero((held.train.labels != 0) | (np.cumsum(held.train.labels == 0) <= 2))
+    held = Dataset.of_splits(
+        held.info, {"train": held.train.take(few), "validation": held.validation, "test": held.test}, given_split=True
+    )
+
+    drawn = draw("gaussian", held, DataConfig(), 50, tmp_path, 0)
+
+    assert len(drawn) == 50
+    assert set(drawn.labels.tolist()) <= set(held.train.labels.tolist())
 
 
 def test_masked_run_has_as_many_bytes_as_an_unmasked_one(tmp_path: Path) -> None:
