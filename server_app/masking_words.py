@@ -44,8 +44,8 @@ _GAP_OF_CLASSES = (
     "synthetic, and the images of a rare class are read almost all"
 )
 _GAP_OF_STEPS = (
-    "a server whose bins die after the first optimizer step: only one mini-batch and its share of the synthetic images "
-    "count then (under joint all of them)"
+    "a server whose bins die after the first optimizer step: only one mini-batch and its share of the synthetic "
+    "images, if it has any, count then (under joint all of them)"
 )
 _GAP_OF_ANY_BINS = "a server that plants a layer with bins, however many"
 _GAP_OF_ROUNDS = "several rounds with the same real images: each is another draw of which of them are alone"

@@ -71,8 +71,9 @@ def _pieces(results: Results) -> list[str]:
         return []
     return [
         "One epoch of `interleaved` over one without masking, by `masking.micro-batch`, one thread, medians of "
-        "seven. Small pieces sum the gradient of the large dense layer more often; the largest need "
-        "blocks of memory beyond 32 MB, which the C library takes from the system anew each time. `auto` takes 160.",
+        "seven; building the network is in both, so the ratios are lower than those of three epochs. Small pieces sum "
+        "the gradient of the large dense layer more often; the largest need blocks of memory beyond 32 MB, which the C "
+        "library takes from the system anew each time. `auto` takes 160.",
         "\n".join([*head, *rows]),
     ]
 

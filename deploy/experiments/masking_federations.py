@@ -29,9 +29,6 @@ ADAPTED, ELSEWHERE = "adapted", "diffusion"
 OWN, BALANCED = "as-train", "balanced"
 """Labels of synthetic images: in the proportions of a client's own images, or equally many of every class there is."""
 
-CLAIM_LABELS = {"pneumoniamnist": OWN, "organamnist": BALANCED}
-"""Of what claims rest on: all classes alike where hospitals lack some, as OrganAMNIST's do; else their own."""
-
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")
 _SMALL_JOINT = 512
 _DATA = ("pneumoniamnist", "organamnist")
@@ -71,11 +68,6 @@ def accuracy_cells(data_root: str) -> list[Cell]:
         )
         for name, mode, seed, change in wanted
     ]
-
-
-def claim_seeds(name: str) -> tuple[int, ...]:
-    """Return the seeds of the masked cells that the claim on a data set rests on."""
-    return CLAIM_SEEDS[name] if CLAIM_LABELS[name] == OWN else SEEDS
 
 
 def accuracy_name(name: str, mode: str, seed: int, *, source: str = ELSEWHERE, labels: str = OWN) -> str:
