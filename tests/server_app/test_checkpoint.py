@@ -264,7 +264,7 @@ def test_other_values_of_the_named_keys_may_be_resumed_with(tmp_path: Path) -> N
 # Keys whose other values need a second key changed, or a form of their own.
 BOUND_TO_OTHERS = {"privacy.calibration"}
 FORMS = {"privacy.layer-shares": "*=1", "training.class-prior": "0.5,0.5", "aggregation.shifts": "north=0.5"}
-FORMS |= {"masking.size": "512", "masking.refresh": "augment"}
+FORMS |= {"masking.size": "512", "masking.refresh": "augment", "masking.micro-batch": "64"}
 
 
 def other_value(key: str, value: Any) -> Any:
