@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def _run_side_by_side(cells: Sequence[Cell], folder: Path, jobs: int, done: Call
         return
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_end_with_parent) as pool:
         futures: dict[Future[Result], Cell] = {pool.submit(cell.compute, cell.settings, folder): cell for cell in cells}
         failed: list[BaseException] = []
         for future in as_completed(futures):
@@ -142,3 +143,16 @@ def _run_side_by_side(cells: Sequence[Cell], folder: Path, jobs: int, done: Call
         if failed:
             # Whatever else was computed is kept by now.
             raise failed[0]
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent does: a killed experiment must not go on computing what nobody keeps."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()

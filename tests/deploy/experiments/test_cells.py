@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,36 @@ def count(settings: dict[str, Any], folder: Path) -> Result:
 def fail(settings: dict[str, Any], folder: Path) -> Result:
     """Fail."""
     raise ValueError(str(settings))
+
+
+def wait_long(settings: dict[str, Any], folder: Path) -> Result:
+    """Note this process and compute for a minute, unless it is ended."""
+    (folder / "worker").write_text(str(os.getpid()))
+    end = time.monotonic() + settings["number"]
+    while time.monotonic() < end:
+        sum(range(1000))
+    return {}
+
+
+def run_long(folder: Path) -> None:
+    """Run one long cell."""
+    run_cells([cell(60, compute=wait_long)], CellStore(folder), jobs=1, console=QUIET)
+
+
+def is_running(process: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    """Wait up to half a minute for a condition, and say whether it came."""
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
 
 
 def cell(number: int, **changes: Any) -> Cell:
@@ -81,3 +115,17 @@ def test_failure_keeps_the_cells_that_were_done(tmp_path: Path) -> None:
 
     assert store.find(cells[0]) == {"number": 1}
     assert store.find(cells[2]) is None
+
+
+def test_worker_ends_with_an_experiment_that_is_killed(tmp_path: Path) -> None:
+    experiment = multiprocessing.get_context("spawn").Process(target=run_long, args=(tmp_path,))
+    experiment.start()
+    noted = tmp_path / "worker"
+    assert wait_for(lambda: noted.is_file() and noted.read_text() != "")
+    worker = int(noted.read_text())
+    assert is_running(worker)
+
+    experiment.kill()
+    experiment.join()
+
+    assert wait_for(lambda: not is_running(worker))
