@@ -5,14 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from rich.console import Console
 
 from deploy.experiments.cells import Cell, CellStore, Result, run_cells
+from tests.e2e.waiting import wait_until
 
 QUIET = Console(quiet=True)
 
@@ -41,22 +42,6 @@ def wait_long(settings: dict[str, Any], folder: Path) -> Result:
 def run_long(folder: Path) -> None:
     """Run one long cell."""
     run_cells([cell(60, compute=wait_long)], CellStore(folder), jobs=1, console=QUIET)
-
-
-def is_running(process: int) -> bool:
-    """Say whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Wait up to half a minute for a condition, and say whether it came."""
-    end = time.monotonic() + 30
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 def cell(number: int, **changes: Any) -> Cell:
@@ -121,11 +106,10 @@ def test_worker_ends_with_an_experiment_that_is_killed(tmp_path: Path) -> None:
     experiment = multiprocessing.get_context("spawn").Process(target=run_long, args=(tmp_path,))
     experiment.start()
     noted = tmp_path / "worker"
-    assert wait_for(lambda: noted.is_file() and noted.read_text() != "")
-    worker = int(noted.read_text())
-    assert is_running(worker)
+    wait_until(lambda: noted.is_file() and noted.read_text() != "", "a worker")
+    worker = psutil.Process(int(noted.read_text()))
 
     experiment.kill()
     experiment.join()
 
-    assert wait_for(lambda: not is_running(worker))
+    worker.wait(timeout=30)
