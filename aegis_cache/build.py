@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from aegis_cache.acceptance.coverage import (
 )
 from aegis_cache.build_statistics import require_coverage, summarize_acceptance
 from aegis_cache.generation.generator import Generator
+from aegis_cache.proportions import Labels, class_proportions
 from aegis_cache.quotas import share_out, take_missing
 from aegis_cache.screening import Screen, digest_images
 from aegis_cache.store.build import BuildPlan, CacheBuild
@@ -43,8 +44,6 @@ from federation.randomness import derive_seed
 # Bounds may change when a build goes on; its images do not depend on them. The seed has a place of its own.
 _FREE = ("seed", "attempts", "largest_ks", "least_overlap")
 
-Labels = Literal["as-train", "balanced"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
@@ -52,7 +51,7 @@ class BuildSettings:
 
     Attributes:
         images: M, how many the cache is to hold.
-        labels: in the proportions of the permitted training images, or as many of each class.
+        labels: see `class_proportions`.
         aim_brightness: whether brightness is aimed at the private distribution.
         batch_size: candidates at a time.
         attempts: candidates per wanted image at most.
@@ -119,10 +118,10 @@ class Builder:
         Raises:
             GenerationError: the settings need private images that are not there, or make no sense.
         """
-        if private is None and (settings.labels == "as-train" or settings.aim_brightness or budget):
+        if private is None and (settings.labels != "balanced" or settings.aim_brightness or budget):
             raise GenerationError(
-                "Expected permitted training images for labels 'as-train', aimed brightness or a filter, found none: "
-                "use balanced labels and no filter."
+                f"Expected permitted training images for labels {settings.labels!r}, aimed brightness or a filter, "
+                "found none: use balanced labels and no filter."
             )
         if settings.images < 1 or settings.batch_size < 1 or settings.attempts < 1:
             raise GenerationError(
@@ -179,9 +178,10 @@ class Builder:
         uses = []
         if self._private is not None:
             count = len(self._private)
+            smoothed = ", smoothed" if self._settings.labels == "smoothed" else ""
             uses.append(f"copies of {count} permitted training images were refused")
-            if self._settings.labels == "as-train":
-                uses.append(f"classes have the proportions of {count} permitted training images")
+            if self._settings.labels != "balanced":
+                uses.append(f"classes have the proportions of {count} permitted training images{smoothed}")
             if self._settings.aim_brightness:
                 uses.append(f"brightness is that of {count} permitted training images")
             if self._budget:
@@ -203,9 +203,8 @@ class Builder:
 
     def _proportions(self) -> NDArray[np.float64]:
         classes = len(self._purpose.class_names)
-        if self._settings.labels == "balanced" or self._private is None:
-            return np.ones(classes)
-        return np.bincount(self._private.labels, minlength=classes).astype(np.float64)
+        own = None if self._private is None else np.bincount(self._private.labels, minlength=classes)
+        return class_proportions(self._settings.labels, own, classes)
 
     def _take_batch(self, build: CacheBuild, missing: NDArray[np.int64], tallies: Sequence[dict[str, Any]]) -> None:
         number = len(build.batches)

@@ -16,6 +16,7 @@ from aegis_cache.features.extractor import FeatureExtractor
 from aegis_cache.features.pixels import PixelFeatures
 from aegis_cache.features.task_model import load_task_features, train_task_features
 from aegis_cache.generation.generator import Generator
+from aegis_cache.proportions import class_proportions
 from aegis_cache.quotas import share_out
 from aegis_cache.store.cache import Cache, open_cache, read_manifest
 from aegis_cache.store.manifest import Purpose
@@ -58,7 +59,7 @@ def make_builder(generator: Generator, permitted: PermittedImages, request: Buil
         GenerationError: a class has too few images to calibrate the filter on, or features cannot be loaded.
     """
     if request.uses_images:
-        permitted.require("for a filter, labels 'as-train' or aimed brightness")
+        permitted.require("for a filter, labels other than 'balanced', or aimed brightness")
     return Builder(
         generator,
         describe_purpose(permitted, request.modality),
@@ -106,10 +107,11 @@ def describe_build(request: BuildRequest, permitted: PermittedImages) -> dict[st
     info = permitted.info
     if request.generator == "phantom":
         permitted.require_phantom()
-    proportions = np.ones(info.classes)
-    if request.labels == "as-train":
-        train, _ = permitted.require("for labels 'as-train'")
-        proportions = np.bincount(train.labels, minlength=info.classes).astype(np.float64)
+    own = None
+    if request.labels != "balanced":
+        train, _ = permitted.require(f"for labels {request.labels!r}")
+        own = np.bincount(train.labels, minlength=info.classes)
+    proportions = class_proportions(request.labels, own, info.classes)
     made = str(request.weights) if request.weights else "trained, fitted or looked up here"
     return {
         "purpose": describe_purpose(permitted, request.modality).model_dump(mode="json", by_alias=True),

@@ -36,7 +36,7 @@ Scheduler = Annotated[str, typer.Option(help="Scheduler of stable-diffusion, by 
 DrawAtOnce = Annotated[int, typer.Option(help="Images stable-diffusion makes at a time; 0: its own.")]
 Modality = Annotated[str, typer.Option(help="What kind of images these are, for the record.")]
 Images = Annotated[int, typer.Option(help="M, how many synthetic images.")]
-Labels = Annotated[str, typer.Option(help="as-train or balanced.")]
+Labels = Annotated[str, typer.Option(help="as-train, smoothed or balanced.")]
 Brightness = Annotated[str, typer.Option(help="as-generated, or aim: at the private distribution.")]
 MatchMoments = Annotated[
     bool, typer.Option("--match-moments", help="Give images mean and covariance of the permitted ones; is training.")

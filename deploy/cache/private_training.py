@@ -156,8 +156,8 @@ def find_private_generator(
     """
     if request.looks_at_images:
         say(
-            "A filter, labels 'as-train', aimed brightness and the search for copies look at private images without "
-            "noise: this epsilon cannot be claimed for the cache. It can with --filter none --labels balanced "
+            "A filter, labels other than 'balanced', aimed brightness and the search for copies look at private images "
+            "without noise: this epsilon cannot be claimed for the cache. It can with --filter none --labels balanced "
             "--brightness as-generated --unchecked."
         )
     kept = folder / TRAINED

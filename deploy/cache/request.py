@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from aegis_cache.build import BuildSettings
+from aegis_cache.proportions import Labels
 from federation.config.table import Table
 from federation.errors import ConfigurationError
 
@@ -156,7 +157,7 @@ class BuildRequest(_Request):
     draw_at_once: int = Field(0, ge=0)
     modality: str = "generic"
     images: int = Field(2048, ge=1)
-    labels: Literal["as-train", "balanced"] = "as-train"
+    labels: Labels = "as-train"
     brightness: Literal["as-generated", "aim"] = "as-generated"
     match_moments: bool = False
     pairing: Literal["none", "nearest", "optimal"] = "nearest"
@@ -199,7 +200,7 @@ class BuildRequest(_Request):
             )
         if match and given.get("generator") == "phantom":
             raise ValueError("Expected another --generator than phantom, whose images have the data set's moments.")
-        if match and given.get("labels") == "balanced":
+        if match and given.get("labels") != "as-train":
             raise ValueError("Expected --labels as-train: moments are those of all images, in their proportions.")
         return match
 
@@ -233,4 +234,4 @@ class BuildRequest(_Request):
     @property
     def uses_images(self) -> bool:
         """Whether private images are looked at beside training a generator."""
-        return self.pairing != "none" or self.labels == "as-train" or self.brightness == "aim"
+        return self.pairing != "none" or self.labels != "balanced" or self.brightness == "aim"

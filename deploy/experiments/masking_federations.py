@@ -33,8 +33,8 @@ For PneumoniaMNIST that took 27 minutes, for OrganAMNIST, with eleven classes an
 not. This was settled before federations with the thorough one were run, and after those with the adapted one.
 """
 
-OWN, BALANCED = "as-train", "balanced"
-"""Labels of synthetic images: in the proportions of a client's own images, or equally many of every class there is."""
+OWN, SMOOTHED, BALANCED = "as-train", "smoothed", "balanced"
+"""Labels of synthetic images: see `aegis_cache.proportions`."""
 
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")
 _SMALL_JOINT = 512
@@ -62,6 +62,11 @@ def accuracy_cells(data_root: str) -> list[Cell]:
                 for source in dict.fromkeys((CLAIM_SOURCE[name], ADAPTED))
             ]
             wanted += [(name, "none", seed, {})] if seed not in SEEDS else []
+    wanted += [
+        (name, "interleaved", seed, {"source": CLAIM_SOURCE[name], "labels": SMOOTHED})
+        for name in _DATA
+        for seed in CLAIM_SEEDS[name]
+    ]
     for source in (ADAPTED, ELSEWHERE):
         balanced = {"source": source, "labels": BALANCED}
         wanted += [(name, "interleaved", seed, balanced) for seed in SEEDS for name in _DATA]

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from aegis_cache.generation.diffusion.generator import load_generator, save_generator
 from aegis_cache.generation.diffusion.training import DiffusionTraining, TrainingPlan
 from aegis_cache.generation.gaussian import GaussianGenerator
+from aegis_cache.proportions import SMOOTHED
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import GeneratorIdentity, Purpose
 from aegis_cache.store.provenance import Provenance, Source
@@ -106,8 +107,8 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
 
     Args:
         settings: `source`, one of `SOURCES`; `size`, images per cache, fewer where "real" has no more; and `labels`,
-            "as-train", as they are if nothing is said, or "balanced" over all classes of the data set, as `aegis cache
-            build --labels` has them.
+            "as-train", as they are if nothing is said, "smoothed" or "balanced" over all classes of the data set, as
+            `aegis cache build --labels` has them.
         data: how the data are divided.
         hospitals: how many.
         seed: that divides them.
@@ -145,12 +146,13 @@ def draw(
         size: number of images.
         folder: of the experiment, with the pools.
         site: number of the hospital.
-        labels: "as-train" for the proportions of its training images, or "balanced" over all classes of the data set,
-            which takes a source that knows them all.
+        labels: "as-train" for the proportions of its training images, "balanced" over all classes of the data set, or
+            "smoothed" between; the last two take a source that knows all classes.
     """
     stream = numpy_stream(site, "cache", source)
-    own = stream.choice(held.train.labels, size)
-    wanted = np.sort(own if labels == "as-train" else np.arange(size) % held.info.classes)
+    even = {"as-train": 0, "smoothed": round(SMOOTHED * size), "balanced": size}[labels]
+    own = stream.choice(held.train.labels, size)[even:]
+    wanted = np.sort(np.concatenate([own, np.arange(even) % held.info.classes]))
     if source == "gaussian":
         generator, asked = _fit_gaussian(held, wanted)
         random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))

@@ -160,7 +160,7 @@ def test_accuracy_has_no_value_while_a_run_has_not_come_to_its_end() -> None:
     assert values(results)["accuracy_delta_points_organa"] is None
 
 
-@pytest.mark.parametrize("labels", ["as-train", "balanced"])
+@pytest.mark.parametrize("labels", ["as-train", "smoothed", "balanced"])
 def test_every_hospital_gets_a_cache_with_its_own_label_proportions_or_all_classes_alike(
     labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +178,9 @@ def test_every_hospital_gets_a_cache_with_its_own_label_proportions_or_all_class
         assert len(cache) == 64
         if labels == "balanced":
             assert np.bincount(cache.labels).tolist() == [16] * 4
+        elif labels == "smoothed":
+            lacking = np.bincount(own.train.labels, minlength=4) == 0
+            assert np.bincount(cache.labels, minlength=4)[lacking].tolist() == [2] * int(lacking.sum())
         else:
             assert set(cache.labels.tolist()) <= set(own.train.labels.tolist())
 
