@@ -271,14 +271,18 @@ class Builder:
         )
 
     def _summarize(self, build: CacheBuild) -> dict[str, Any]:
-        """Return the statistics of acceptance; refuse to go on where coverage is too poor."""
+        """Return the statistics of acceptance; refuse to go on where coverage is too poor.
+
+        Images of classes that the hospital lacks have nothing to be compared with.
+        """
         tallies, accepted = [batch.notes for batch in build.batches], build.accepted_histogram
         found = summarize_acceptance(self._purpose.class_names, accepted, tallies, self._budget)
         found["expected-protection"] = expected_protection(int(accepted.sum()))
         found["copies-checked"] = self._private is not None
         if self._private is None:
             return found
-        images, labels = build.images(), build.labels()
+        comparable = np.isin(build.labels(), self._private.labels)
+        images, labels = build.images()[comparable], build.labels()[comparable]
         real = match_proportions(self._private, labels)
         coverage = measure_coverage(images, real.images)
         tested = min(len(images), len(real)) >= FEWEST_TO_TEST

@@ -11,6 +11,8 @@ Labels = Literal["as-train", "smoothed", "balanced"]
 SMOOTHED = 0.125
 """Share of a "smoothed" cache that is divided evenly among all classes."""
 
+_EVEN = {"as-train": 0.0, "smoothed": SMOOTHED, "balanced": 1.0}
+
 
 def class_proportions(labels: Labels, own: NDArray[np.int64] | None, classes: int) -> NDArray[np.float64]:
     """Return the share of each class among synthetic images: float64, shape (classes,), of sum 1.
@@ -35,4 +37,16 @@ def class_proportions(labels: Labels, own: NDArray[np.int64] | None, classes: in
     if own is None or own.sum() == 0:
         raise ValueError(f"Expected images of the hospital's own for labels={labels!r}.")
     shares: NDArray[np.float64] = own / own.sum()
-    return shares if labels == "as-train" else (1 - SMOOTHED) * shares + SMOOTHED * even
+    return (1 - _EVEN[labels]) * shares + _EVEN[labels] * even
+
+
+def replace_evenly(drawn: NDArray[np.int64], labels: Labels, classes: int) -> NDArray[np.int64]:
+    """Return labels drawn from a hospital's own, the part of them that `labels` wants so divided among all classes.
+
+    Args:
+        drawn: shape (M,).
+        labels: as for `class_proportions`.
+        classes: of the data set.
+    """
+    even = round(_EVEN[labels] * len(drawn))
+    return np.concatenate([drawn[even:], np.arange(even) % classes])

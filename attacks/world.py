@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aegis_cache.proportions import Labels, replace_evenly
 from attacks.threat_model import ServerView
 from federation.config import TrainingConfig
 from federation.datasets.image_set import Dataset, DatasetInfo, ImageSet
@@ -30,7 +31,7 @@ class World:
         auxiliary: the server's own images, of other people: validation and test split.
         generated: of the hospitals' generator; None: real images of the training split that no victim has stand in for
             a perfect generator.
-        balanced: whether caches hold as many images of every class, instead of nearly as many as the victims have.
+        labels: how often caches hold each class, see `aegis_cache.proportions`.
         kept: what has been measured of guesses without any update, which every attack is held against.
     """
 
@@ -38,7 +39,7 @@ class World:
     real: ImageSet
     auxiliary: ImageSet
     generated: ImageSet | None = None
-    balanced: bool = False
+    labels: Labels = "as-train"
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -94,7 +95,7 @@ class World:
         return stream.permutation(len(self.real))[:count]
 
     def draw_synthetic(self, count: int, victims: NDArray[np.int64], stream: np.random.Generator) -> ImageSet:
-        """Return M = `count` synthetic images with labels nearly in the proportions of the victims', or of all alike.
+        """Return M = `count` synthetic images with labels drawn from the victims', or as `labels` wants them.
 
         None is taken twice. Where a class has too few, others make up for it.
 
@@ -112,9 +113,8 @@ class World:
             stock, allowed = self.generated, self._for_hospital()
         if count > len(allowed):
             raise DataError(f"Expected {count} synthetic images, found {len(allowed)} to draw from.")
-        wanted = stream.choice(self.real.labels[victims].reshape(len(victims), -1)[:, 0], size=count)
-        if self.balanced:
-            wanted = np.arange(count) % self.info.classes
+        drawn = stream.choice(self.real.labels[victims].reshape(len(victims), -1)[:, 0], size=count)
+        wanted = replace_evenly(drawn, self.labels, self.info.classes)
         classes = stock.labels[allowed].reshape(len(allowed), -1)[:, 0]
         taken = [
             stream.permutation(allowed[classes == label])[: int((wanted == label).sum())] for label in np.unique(wanted)

@@ -48,8 +48,8 @@ def load_or_train(
         show: told the share that is done and the state in words.
 
     Raises:
-        ConfigurationError: training is not allowed, another generator is kept there, or one that is differentially
-            private was asked for and is not there.
+        ConfigurationError: training is not allowed, or lacks a class that is wanted, another generator is kept there,
+            or one that is differentially private was asked for and is not there.
         GenerationError: weights are missing or damaged.
     """
     if request.weights is not None and not request.adapt:
@@ -60,6 +60,7 @@ def load_or_train(
     if request.dp_epsilon and not has_generator(kept):
         raise ConfigurationError(f"Expected a generator trained with dp-epsilon={request.dp_epsilon:g} in {kept}.")
     if not request.dp_epsilon:
+        _require_examples(request, permitted)
         _train_unless_kept(request, permitted, kept, fresh=fresh, show=show)
     _require_classes(kept, permitted)
     return load_generator(kept, steps=request.steps or STEPS)
@@ -109,6 +110,19 @@ def _train_unless_kept(
         class_names=permitted.info.class_names,
     )
     (kept / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _require_examples(request: BuildRequest, permitted: PermittedImages) -> None:
+    """Check that a generator that begins from nothing has images of every class that the cache is to hold."""
+    if request.weights is not None or request.labels == "as-train":
+        return
+    held = set(permitted.require_for_training().labels.tolist())
+    missing = [name for label, name in enumerate(permitted.info.class_names) if label not in held]
+    if missing:
+        raise ConfigurationError(
+            f"Expected training images of every class for --labels {request.labels}, found none of {missing}: use "
+            "--labels as-train, or --weights of a generator that knows these classes."
+        )
 
 
 def _require_classes(folder: Path, permitted: PermittedImages) -> None:

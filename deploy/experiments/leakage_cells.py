@@ -8,7 +8,7 @@ from attacks.defences.registry import BASELINES
 from deploy.experiments.cells import Cell
 from deploy.experiments.leakage_grid import CAPACITY, SEEDS, leakage_cell, measure_ceiling, measure_detector
 from deploy.experiments.leakage_sources import DATA, GENERATED, MATCHED, REAL
-from deploy.experiments.masking_federations import BALANCED, OWN
+from deploy.experiments.masking_federations import BALANCED, OWN, SMOOTHED
 from federation.occupancy import smallest_size
 
 CHEST = "pneumoniamnist"
@@ -108,7 +108,7 @@ def label_cells(root: str) -> list[Cell]:
             labels=labels,
         )
         for name, attacks in ((label_name, every), (class_name, by_class))
-        for labels in (OWN, BALANCED)
+        for labels in (OWN, SMOOTHED, BALANCED)
     ]
 
 

@@ -24,7 +24,7 @@ from deploy.experiments.leakage_cells import (
 from deploy.experiments.leakage_chapters import CALIBRATED, RR18, RR30, further_sections, height, share
 from deploy.experiments.leakage_grid import CAPACITY
 from deploy.experiments.leakage_sources import DATA, MATCHED, REAL
-from deploy.experiments.masking_federations import BALANCED, OWN
+from deploy.experiments.masking_federations import BALANCED, OWN, SMOOTHED
 from federation.occupancy import expected_verbatim_share
 
 Results = dict[str, Result]
@@ -177,7 +177,7 @@ def _labels(results: Results) -> list[str]:
     rows += [
         f"| {labels}{mark} | {_table_cells(found)} |"
         for name, mark in ((label_name, ""), (class_name, ", one class an update"))
-        for labels in (OWN, BALANCED)
+        for labels in (OWN, SMOOTHED, BALANCED)
         if (found := results.get(name(labels)))
     ]
     if len(rows) == 2:
@@ -186,8 +186,9 @@ def _labels(results: Results) -> list[str]:
         "## Hospitals with few classes",
         f"OrganAMNIST, `generator`, `interleaved`, M={PAPER}, the attacks above but for the crowd's, against 64 images "
         f"of {HELD} of 11 classes. The server knows which, has images of other people of these alone, and sets its "
-        "bins by them. Synthetic images have labels in the victims' proportions (`as-train`), or equally many of every "
-        "class (`balanced`), so that less than half of them are of classes that the hospital has. `one class an "
+        "bins by them. Synthetic images have labels in the victims' proportions (`as-train`), an eighth of them "
+        "divided evenly among all classes instead (`smoothed`), or all (`balanced`), so that less than half are of "
+        "classes that the hospital has. `one class an "
         f"update`: instead of these attacks one that takes {HELD} updates of the same images, each for one of the "
         "hospital's classes, in which images of other classes leave nothing; an image counts as read if any update "
         "shows it. By counting it shares its bin with the n_a + M_a images of its class alone.",

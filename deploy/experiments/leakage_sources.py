@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from aegis_cache.generation.matched import SAMPLE, MomentMatch
+from aegis_cache.proportions import Labels
 from attacks.world import World
 from deploy.experiments.cache_generators import FULL_MINUTES
 from deploy.experiments.cells import Cell
-from deploy.experiments.masking_federations import BALANCED, OWN
+from deploy.experiments.masking_federations import OWN
 from deploy.experiments.masking_sources import make_pool
 from federation.config import DataConfig
 from federation.datasets.image_set import Dataset, ImageSet
@@ -47,7 +48,7 @@ def pool_cells(data_root: str) -> list[Cell]:
     ]
 
 
-def load_world(name: str, root: str, source: str, folder: Path, *, classes: int = 0, labels: str = OWN) -> World:
+def load_world(name: str, root: str, source: str, folder: Path, *, classes: int = 0, labels: Labels = OWN) -> World:
     """Return the images of an experiment.
 
     Args:
@@ -58,7 +59,7 @@ def load_world(name: str, root: str, source: str, folder: Path, *, classes: int 
         folder: of the experiment, with the pools.
         classes: of how many classes, drawn once, the victims' images are, and the server's own, which knows them; 0:
             of all.
-        labels: of synthetic images, "as-train" or "balanced" over all classes of the data set.
+        labels: of synthetic images, see `aegis_cache.proportions`.
     """
     dataset = load_own_folder(DataConfig(name=name, root=root), seed=0)
     generated = None
@@ -70,7 +71,7 @@ def load_world(name: str, root: str, source: str, folder: Path, *, classes: int 
     if classes:
         held = numpy_stream(0, "classes").permutation(dataset.info.classes)[:classes]
         dataset = _restrict(dataset, held)
-    return replace(World.of(dataset, generated=generated), balanced=labels == BALANCED)
+    return replace(World.of(dataset, generated=generated), labels=labels)
 
 
 def _restrict(dataset: Dataset, held: NDArray[np.int64]) -> Dataset:

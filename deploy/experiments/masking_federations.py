@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deploy.experiments.cells import Cell, Result
 from deploy.experiments.federations import S1, run_federation
@@ -33,7 +33,9 @@ For PneumoniaMNIST that took 27 minutes, for OrganAMNIST, with eleven classes an
 not. This was settled before federations with the thorough one were run, and after those with the adapted one.
 """
 
-OWN, SMOOTHED, BALANCED = "as-train", "smoothed", "balanced"
+OWN: Final = "as-train"
+SMOOTHED: Final = "smoothed"
+BALANCED: Final = "balanced"
 """Labels of synthetic images: see `aegis_cache.proportions`."""
 
 _ORDER = ("none", "interleaved", "lambda", "sequential", "joint")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from aegis_cache.generation.diffusion.generator import load_generator, save_generator
 from aegis_cache.generation.diffusion.training import DiffusionTraining, TrainingPlan
 from aegis_cache.generation.gaussian import GaussianGenerator
-from aegis_cache.proportions import SMOOTHED
+from aegis_cache.proportions import Labels, replace_evenly
 from aegis_cache.store.build import BuildPlan, CacheBuild
 from aegis_cache.store.manifest import GeneratorIdentity, Purpose
 from aegis_cache.store.provenance import Provenance, Source
@@ -135,7 +135,7 @@ def prepare_caches(settings: dict[str, Any], data: DataConfig, *, hospitals: int
 
 
 def draw(
-    source: str, held: Dataset, data: DataConfig, size: int, folder: Path, site: int, *, labels: str = "as-train"
+    source: str, held: Dataset, data: DataConfig, size: int, folder: Path, site: int, *, labels: Labels = "as-train"
 ) -> ImageSet:
     """Return `size` images from `source` for a hospital that holds `held`.
 
@@ -150,9 +150,7 @@ def draw(
             "smoothed" between; the last two take a source that knows all classes.
     """
     stream = numpy_stream(site, "cache", source)
-    even = {"as-train": 0, "smoothed": round(SMOOTHED * size), "balanced": size}[labels]
-    own = stream.choice(held.train.labels, size)[even:]
-    wanted = np.sort(np.concatenate([own, np.arange(even) % held.info.classes]))
+    wanted = np.sort(replace_evenly(stream.choice(held.train.labels, size), labels, held.info.classes))
     if source == "gaussian":
         generator, asked = _fit_gaussian(held, wanted)
         random = torch.Generator().manual_seed(derive_seed(site, "gaussian"))

@@ -54,6 +54,22 @@ def test_a_cache_holds_as_many_images_as_wanted_in_the_proportions_of_the_traini
     assert manifest.label_histogram == (100, 100)
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"), [("as-train", (200, 0)), ("smoothed", (188, 12)), ("balanced", (100, 100))]
+)
+def test_a_class_that_the_hospital_lacks_is_there_only_where_labels_are_smoothed_or_balanced(
+    tmp_path: Path, labels: str, expected: tuple[int, int]
+) -> None:
+    private = REAL.take(np.flatnonzero(REAL.labels == 0))
+    settings = BuildSettings(images=200, batch_size=64, labels=labels)  # type: ignore[arg-type]
+
+    manifest = Builder(MadeUpGenerator(), make_purpose(), settings, private=private).run(tmp_path / "cache")
+
+    assert manifest.label_histogram == expected
+    smoothed = [use for use in manifest.provenance.uses if "smoothed" in use]
+    assert bool(smoothed) == (labels == "smoothed")
+
+
 def test_the_same_seed_makes_the_same_images_and_another_seed_others(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         build(tmp_path / name, seed=seed)
@@ -195,7 +211,9 @@ def test_provenance_is_public_only_where_no_private_image_was_looked_at(tmp_path
     assert adapted.provenance.uses[0] == "it learned from them"
 
 
-@pytest.mark.parametrize("settings", [{"labels": "as-train"}, {"labels": "balanced", "aim_brightness": True}])
+@pytest.mark.parametrize(
+    "settings", [{"labels": "as-train"}, {"labels": "smoothed"}, {"labels": "balanced", "aim_brightness": True}]
+)
 def test_settings_that_need_private_images_are_refused_without_any(tmp_path: Path, settings: dict) -> None:
     with pytest.raises(GenerationError, match="Expected permitted training images"):
         build(tmp_path / "cache", private=False, **settings)

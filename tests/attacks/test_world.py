@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from aegis_cache.proportions import Labels
 from attacks.evaluation.trial import usual_plan
 from attacks.world import World, as_floats
 from federation.datasets.image_set import ImageSet
@@ -52,14 +53,16 @@ def test_victims_cache_auxiliary_and_servers_generated_images_share_none(
     assert no_image_twice(world.real.images[victims], cache.images, view.require_auxiliary(), view.require_generated())
 
 
-@pytest.mark.parametrize("balanced", [False, True])
-def test_cache_has_the_victims_classes_or_all_alike(balanced: bool) -> None:
-    world = replace(GENERATED, balanced=balanced)
+@pytest.mark.parametrize(("labels", "even"), [("as-train", 0), ("smoothed", 8), ("balanced", 60)])
+def test_cache_has_the_victims_classes_or_all_alike(labels: Labels, even: int) -> None:
+    world = replace(GENERATED, labels=labels)
     victims = np.flatnonzero(world.real.labels == 1)[:5]
 
     counts = np.bincount(world.draw_synthetic(60, victims, stream()).labels, minlength=world.info.classes)
 
-    assert counts.tolist() == [60 // world.info.classes] * world.info.classes if balanced else counts[1] == 60
+    expected = np.bincount(np.arange(even) % world.info.classes, minlength=world.info.classes)
+    expected[1] += 60 - even
+    assert counts.tolist() == expected.tolist()
 
 
 def test_perfect_generators_server_images_are_half_of_the_servers_own() -> None:

@@ -190,6 +190,18 @@ def test_a_wrong_option_is_named_and_nothing_is_written(tmp_path: Path, argument
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("labels", ["smoothed", "balanced"])
+def test_a_generator_is_not_trained_for_classes_that_the_hospital_lacks(tmp_path: Path, labels: str) -> None:
+    lacking = ["--set", "data.phantom-classes=4", "--set", "data.partition=classes", "--set"]
+    lacking += ["data.classes-per-hospital=2", "--hospitals", "4", "--generator", "diffusion"]
+
+    code, output = build(tmp_path / "cache", *lacking, "--labels", labels)
+
+    assert code == 2
+    assert f"of every class for --labels {labels}" in " ".join(output.split())
+    assert not (tmp_path / "cache" / "generator").exists()
+
+
 def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
     code, output = build(tmp_path / "cache", "--labels", "nonsense", "--json")
 
