@@ -271,10 +271,7 @@ class Builder:
         )
 
     def _summarize(self, build: CacheBuild) -> dict[str, Any]:
-        """Return the statistics of acceptance; refuse to go on where coverage is too poor.
-
-        Images of classes that the hospital lacks have nothing to be compared with.
-        """
+        """Return the statistics of acceptance; refuse poor coverage of images of classes that the hospital has."""
         tallies, accepted = [batch.notes for batch in build.batches], build.accepted_histogram
         found = summarize_acceptance(self._purpose.class_names, accepted, tallies, self._budget)
         found["expected-protection"] = expected_protection(int(accepted.sum()))

@@ -24,6 +24,7 @@ from deploy.experiments.masking_federations import (
     REAL,
     ROUNDS,
     SEEDS,
+    SMOOTHED,
     SWEEPS,
     THOROUGH,
     accuracy_name,
@@ -46,7 +47,9 @@ _EVERY = 2
 _ROWS = (
     ("none", ELSEWHERE, OWN),
     ("interleaved", THOROUGH, OWN),
+    ("interleaved", THOROUGH, SMOOTHED),
     ("interleaved", ADAPTED, OWN),
+    ("interleaved", ADAPTED, SMOOTHED),
     ("interleaved", REAL, OWN),
     ("interleaved", ADAPTED, BALANCED),
     ("interleaved", ELSEWHERE, BALANCED),
@@ -175,7 +178,8 @@ def _at_round(results: Results, name: str, version: int) -> list[str]:
 
 def _compared(name: str) -> list[tuple[str, str]]:
     """Return sources and labels of a data set whose cost is shown by rounds: those that claims rest on first."""
-    wanted = ((CLAIM_SOURCE[name], OWN), (ADAPTED, OWN), (ADAPTED, BALANCED))
+    source = CLAIM_SOURCE[name]
+    wanted = ((source, SMOOTHED), (source, OWN), (ADAPTED, OWN), (ADAPTED, BALANCED))
     return list(dict.fromkeys(wanted))
 
 
