@@ -175,10 +175,18 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
     with open_ledger(site) as ledger:
         bill, protection = plan_update(site, ledger, key, configuration, task.plan, images, masking)
         require_room(site, ledger, key, bill)
-    PendingStore.of(site).clear()
     noise, started = site.noise("train", task.model_version), time.monotonic()
     with cpu_threads(task.plan.threads):
-        update = compute_update(task, configuration, site, dataset, protection=protection, noise=noise, masking=masking)
+        update = compute_update(
+            task,
+            configuration,
+            site,
+            dataset,
+            protection=protection,
+            noise=noise,
+            masking=masking,
+            begin=PendingStore.of(site).clear,
+        )
     _log(site, "trained", model_version=task.model_version, milliseconds=round(1000 * (time.monotonic() - started)))
     return TrainedUpdate(
         run=configuration.run.name,

@@ -98,8 +98,7 @@ def label_shift(images: ImageSet, info: DatasetInfo, kind: str) -> Tensor:
     """
     if kind == "none":
         return torch.zeros(1)
-    if info.task is Task.MULTILABEL:
-        raise SiteError(SiteErrorCode.PLAN_REFUSED, f"Expected one label per image for training.label-skew={kind!r}.")
+    _require_one_label(info, kind)
     counts = torch.bincount(torch.from_numpy(np.array(images.labels)), minlength=info.classes) + 1
     return (counts / counts.sum()).log()
 
@@ -121,6 +120,21 @@ def prior_shift(info: DatasetInfo, plan: TrainingConfig) -> Tensor:
             f"Expected training.class-prior of {info.classes} classes with one label per image, found {len(prior)}.",
         )
     return torch.tensor(prior, dtype=torch.float32).log()
+
+
+def require_plan(info: DatasetInfo, plan: TrainingConfig) -> None:
+    """Check, without any image, that what `plan` corrects of class frequencies goes with the labels.
+
+    Raises:
+        SiteError: images have several labels, or the plan names the frequencies of other classes.
+    """
+    _require_one_label(info, plan.label_skew)
+    prior_shift(info, plan)
+
+
+def _require_one_label(info: DatasetInfo, kind: str) -> None:
+    if kind != "none" and info.task is Task.MULTILABEL:
+        raise SiteError(SiteErrorCode.PLAN_REFUSED, f"Expected one label per image for training.label-skew={kind!r}.")
 
 
 def make_optimizer(parameters: Iterable[Tensor], plan: TrainingConfig) -> torch.optim.Optimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,6 +12,7 @@ from client_app.device import pick_device
 from client_app.granting import require_mechanism
 from client_app.ledger import Ledger
 from client_app.ledger.release import GENERATOR_RUN, NO_MASKING
+from client_app.masking.logical_batch import settle_batch_statistics
 from client_app.masking.preparation import Masking, require_claimable
 from client_app.model_guard.inspection import require_plausible
 from client_app.noise.source import NoiseSource
@@ -20,7 +22,7 @@ from client_app.rehearsal import rehearse
 from client_app.releasing import Bill, read_histories, unprotected
 from client_app.site import DeployedHospital, ReleaseKey, Site
 from client_app.site_log import log_task
-from client_app.training import train_locally
+from client_app.training import require_plan, train_locally
 from federation.config import Configuration, PrivacyConfig, TrainingConfig
 from federation.datasets.image_set import Dataset, ImageSet
 from federation.errors import SiteError, SiteErrorCode
@@ -78,6 +80,7 @@ def compute_update(
     protection: Protection | None,
     noise: NoiseSource,
     masking: Masking | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> Parameters:
     """Return the parameters after local training minus those received.
 
@@ -87,8 +90,18 @@ def compute_update(
     tells apart and nobody else: an error in its place would tell the server something about them for nothing. Training
     that diverges on images of noise, too, is an error before a private image was looked at.
 
-    A model that looks crafted is refused before anything else: no private image was looked at, nothing is booked, and
-    the hospital has not moved on among its synthetic images.
+    A model that looks crafted is refused before anything else, and so is a plan or a model that cannot be trained: no
+    private image was looked at, nothing is booked, and the hospital has not moved on among its synthetic images.
+
+    Args:
+        task: what to train, and how.
+        configuration: of the run.
+        site: who trains.
+        dataset: the site's.
+        protection: mechanism and noise; None for none.
+        noise: draws what the mechanism adds.
+        masking: of this update; None for none.
+        begin: called once nothing can be refused any more, before a private image is looked at.
 
     Raises:
         SiteError: the model looks crafted, training stopped (out of memory, for example), or it diverged where no
@@ -100,6 +113,8 @@ def compute_update(
     model = _receive(task, configuration, site, dataset).to(device)
     if protection is not None:
         rehearse(model, dataset.info, task.plan, device)
+    _require_trainable(model, task.plan, configuration, dataset, masking)
+    begin()
     if masking is not None:
         # Only a task that is worth its training moves the hospital on in its cache.
         masking.take_turn()
@@ -144,6 +159,24 @@ def _receive(task: TrainingTask, configuration: Configuration, site: Site, datas
         reason = f"A look at the received model stopped: {error}"
         raise SiteError(SiteErrorCode.TRAINING_FAILED, reason) from error
     return model
+
+
+def _require_trainable(
+    model: nn.Module, plan: TrainingConfig, configuration: Configuration, dataset: Dataset, masking: Masking | None
+) -> None:
+    """Check what training would refuse, so that a task which is refused changes nothing here.
+
+    Raises:
+        SiteError: the plan does not go with the labels, or the model not with masking or DP-SGD.
+    """
+    require_plan(dataset.info, plan)
+    if masking is not None:
+        settle_batch_statistics(model, masking.batch_statistics)
+    if configuration.privacy.mechanism == "dp-sgd":
+        from client_app.dp_sgd.separability import require_separable
+
+        device = next(model.parameters()).device
+        require_separable(model, dataset.info, mode=configuration.privacy.grad_sample, device=device)
 
 
 def is_guarded(site: Site, configuration: Configuration) -> bool:

@@ -19,7 +19,7 @@ from client_app import main
 from client_app.ledger import Ledger
 from client_app.pending import PendingStore
 from client_app.trained_update import TrainedUpdate
-from client_app.updating import compute_update
+from client_app.training import train_locally
 from federation.config import TrainingConfig, parse_configuration
 from federation.datasets.sites import load_site
 from federation.errors import LedgerError, SiteErrorCode
@@ -88,6 +88,16 @@ def test_update_that_is_not_wanted_costs_nothing(clinic: Clinics, mechanism: str
     assert hospital.spend().releases == 0
     assert not hospital.slot.exists()
     assert hospital.decide(RELEASE).error.code == SiteErrorCode.NOTHING_PENDING
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_task_that_is_refused_leaves_what_is_kept(clinic: Clinics, mechanism: str) -> None:
+    hospital = clinic(**MECHANISMS[mechanism], **TWO_PHASE)
+    require_ready(hospital, hospital.train())
+
+    assert hospital.train("m2", version=1, class_prior="0.5,0.2,0.2,0.05,0.05").has_error()
+
+    assert update_in(hospital.decide(RELEASE)).model_version == 0
 
 
 def test_discarded_updates_leave_the_whole_budget_to_those_that_are_wanted(clinic: Clinics) -> None:
@@ -247,13 +257,13 @@ def test_new_task_deletes_what_is_kept_before_it_trains(
     clinic(**UPDATE, **TWO_PHASE).train("m1", version=1)
     hospital = clinic(**UPDATE, **settings)
     assert hospital.slot.exists()
-    original, seen = compute_update, list[bool]()
+    seen = list[bool]()
 
-    def look(*arguments: Any, **options: Any) -> Parameters:
+    def look(*arguments: Any, **options: Any) -> None:
         seen.append(hospital.slot.exists())
-        return original(*arguments, **options)
+        train_locally(*arguments, **options)
 
-    monkeypatch.setattr(main, "compute_update", look)
+    monkeypatch.setattr("client_app.updating.train_locally", look)
     assert hospital.train("m2", version=2).has_content()
 
     assert seen == [False]

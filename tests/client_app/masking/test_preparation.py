@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -434,12 +435,19 @@ def test_rotation_shows_no_image_twice_before_all_had_their_turn(volume: Path, k
         assert used.max() - used.min() <= 1
 
 
-def test_task_that_is_refused_does_not_move_the_hospital_on_in_its_cache(volume: Path) -> None:
+def other_shapes(hospital: Clinic) -> dict[str, Any]:
+    """Return parameters of other shapes than the hospital's."""
+    return {"parameters": {name: value[:1] for name, value in hospital.build().items()}}
+
+
+@pytest.mark.parametrize("wrong", [other_shapes, lambda _: {"class_prior": "0.5,0.5"}], ids=["shapes", "classes"])
+def test_task_that_is_refused_does_not_move_the_hospital_on_in_its_cache(
+    volume: Path, wrong: Callable[[Clinic], dict[str, Any]]
+) -> None:
     hospital = masked_clinic(volume, masking__refresh="rotate")
-    wrong = {name: value[:1] for name, value in hospital.build().items()}
 
     before = chosen(hospital)
-    refused = hospital.train("m1", parameters=wrong)
+    refused = hospital.train("m1", **wrong(hospital))
 
     assert refused.has_error()
     assert chosen(hospital) == before

@@ -102,8 +102,9 @@ def test_crafted_model_is_still_scored(clinic: Callable[..., Clinic]) -> None:
 
 
 class CountedTurn:
-    """Masking of which nothing but the turn is asked."""
+    """Masking of which nothing but the turn is asked, and what it does with batch statistics."""
 
+    batch_statistics = "refuse"
     turns = 0
 
     def take_turn(self) -> None:
