@@ -17,6 +17,7 @@ from client_app.boundary import guarded
 from client_app.device import cpu_threads
 from client_app.granting import require_evaluation, require_training
 from client_app.masking.preparation import prepare_masking
+from client_app.mini_batches import count_batches
 from client_app.outbox import keep_sent, note_received
 from client_app.pending import PendingStore
 from client_app.releasing import open_ledger, read_histories, release, require_room
@@ -171,6 +172,7 @@ def _train(task: TrainingTask, configuration: Configuration, site: Site, key: Re
         examples=len(images),
         version=task.model_version,
         seed=site.training_seed(task.seed),
+        batches=count_batches(configuration, task.plan, images),
     )
     with open_ledger(site) as ledger:
         bill, protection = plan_update(site, ledger, key, configuration, task.plan, images, masking)

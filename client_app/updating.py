@@ -111,9 +111,7 @@ def compute_update(
     """
     device = pick_device(task.plan.device)
     model = _receive(task, configuration, site, dataset).to(device)
-    if protection is not None:
-        rehearse(model, dataset.info, task.plan, device)
-    _require_trainable(model, task.plan, configuration, dataset, masking)
+    _require_trainable(model, task.plan, configuration, dataset, masking, device)
     begin()
     if masking is not None:
         # Only a task that is worth its training moves the hospital on in its cache.
@@ -162,20 +160,27 @@ def _receive(task: TrainingTask, configuration: Configuration, site: Site, datas
 
 
 def _require_trainable(
-    model: nn.Module, plan: TrainingConfig, configuration: Configuration, dataset: Dataset, masking: Masking | None
+    model: nn.Module,
+    plan: TrainingConfig,
+    configuration: Configuration,
+    dataset: Dataset,
+    masking: Masking | None,
+    device: torch.device,
 ) -> None:
     """Check what training would refuse, so that a task which is refused changes nothing here.
 
     Raises:
-        SiteError: the plan does not go with the labels, or the model not with masking or DP-SGD.
+        SiteError: the plan does not go with the labels, the model not with masking or DP-SGD, or under a mechanism
+            training diverges on images of noise.
     """
+    if configuration.privacy.mechanism != "none":
+        rehearse(model, dataset.info, plan, device)
     require_plan(dataset.info, plan)
     if masking is not None:
         settle_batch_statistics(model, masking.batch_statistics)
     if configuration.privacy.mechanism == "dp-sgd":
         from client_app.dp_sgd.separability import require_separable
 
-        device = next(model.parameters()).device
         require_separable(model, dataset.info, mode=configuration.privacy.grad_sample, device=device)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from client_app.masking.preparation import Masking, prepare_masking, require_claimable
 from client_app.masking.schedule import count_beside
+from client_app.mini_batches import count_batches
 from client_app.site import identify_site
 from federation.config import Configuration, MaskingConfig, TrainingConfig, flatten
 from federation.datasets.image_set import ImageSet
@@ -111,14 +112,22 @@ def _plan_one(configuration: Configuration, number: int, hospitals: int) -> Mask
     data = site.load()
     examples = len(data.train)
     try:
+        batches = count_batches(configuration, configuration.training, data.train)
         masking = prepare_masking(
-            site, configuration, configuration.training, data.info, examples=examples, version=0, seed=0
+            site,
+            configuration,
+            configuration.training,
+            data.info,
+            examples=examples,
+            version=0,
+            seed=0,
+            batches=batches,
         )
         # A simulated hospital's ledger holds nothing of what a generator cost: a run that would need it is refused.
         require_claimable(masking, configuration, ())
     except (SiteError, CacheError) as error:
         raise ConfigurationError(f"{site.hospital_id}: {error}") from None
-    return _describe(site.hospital_id, data.train, masking, configuration)
+    return _describe(site.hospital_id, data.train, masking, configuration, batches)
 
 
 def _percent(share: float) -> str:
@@ -138,12 +147,15 @@ def _worst_class(own: ImageSet, masking: Masking | None, capacity: int, *, count
     )
 
 
-def _describe(hospital_id: str, own: ImageSet, masking: Masking | None, configuration: Configuration) -> MaskingPlan:
+def _describe(
+    hospital_id: str, own: ImageSet, masking: Masking | None, configuration: Configuration, batches: int
+) -> MaskingPlan:
     counts, examples = weighs_equally(configuration.masking, configuration.training), len(own)
     size, capacity = 0 if masking is None else masking.size, configuration.masking.capacity
     counted = size if counts else 0
-    batch = min(examples, configuration.training.batch_size)
-    beside = count_beside(configuration.masking.mode, size, -(-examples // configuration.training.batch_size))
+    # Under DP-SGD a step expects so many patients; these may have more images than there are patients.
+    batch = min(examples, max(configuration.training.batch_size, -(-examples // batches)))
+    beside = count_beside(configuration.masking.mode, size, batches)
     return MaskingPlan(
         hospital_id=hospital_id,
         examples=examples,

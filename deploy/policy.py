@@ -74,7 +74,8 @@ def describe_policy(found: SitePolicy) -> Iterator[str]:
     elif found.masking.cache:
         yield f"Updates are masked where a run asks for it, with the images in {found.masking.cache}."
     if found.masking.min_per_step:
-        yield f"At least {found.masking.min_per_step} synthetic images stand beside the real ones of every step."
+        whose = "every" if found.masking.required else "every masked"
+        yield f"At least {found.masking.min_per_step} synthetic images stand beside the real ones of {whose} step."
     if found.masking.vary and (found.masking.required or found.masking.cache):
         yield "Images of masked steps are changed a little each time, synthetic and real ones alike."
     if found.outbox.folder:
@@ -108,6 +109,13 @@ def _find_doubts_about_masking(found: SitePolicy) -> Iterator[str]:
     masking = found.masking
     if "sequential" in masking.modes and masking.required:
         yield "masking.modes accepts sequential, which hides hardly anything: a synthetic image weighs far less there."
+    if masking.required and "interleaved" in masking.modes and not masking.min_per_step:
+        yield (
+            "masking.min-per-step is 0: under interleaved a run with small mini-batches has few synthetic images in a "
+            "step, down to one, and a server that is content with one step has only these against it."
+        )
+    if masking.min_per_step and not masking.required:
+        yield "masking.min-per-step without masking.required: a run without masking passes."
     if masking.required and not masking.cache:
         yield "masking.required without masking.cache: this hospital will refuse every training task."
     if not masking.cache:

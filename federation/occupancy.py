@@ -36,7 +36,7 @@ def crowded_verbatim_share(real: int, synthetic: int, capacity: int) -> float:
     """Return the expected share of real images alone in their bin where a server gives up the images in wide bins.
 
     With N = n + M images, k - 2 bins of mass 1/N hold an image alone with probability (1 - 1/N)^(N-1), near 1/e, each:
-    (k - 2) / N * (1 - 1/N)^(N-1) in all. Equal bins are better for the server until N is about twice k.
+    (k - 2) / N * (1 - 1/N)^(N-1) in all. Equal bins are as good for the server while N is about k, and worse beyond.
 
     Args:
         real: n, at least 1.

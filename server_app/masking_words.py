@@ -35,6 +35,10 @@ _CARRIED = (
     "Momentum {momentum:g} carries steps on real images on, and the step on synthetic ones comes last: real and "
     "synthetic images do not weigh the same."
 )
+_CLIPPED = (
+    "Under dp-sgd that holds before clipping: real images are clipped and synthetic ones are not, so that real ones "
+    "weigh at most as much as stated beside them, and the noise is in no count."
+)
 _UNKNOWN = "How real and synthetic images weigh in this mode is not known."
 
 _GAP_OF_BINS = "a server with more bins than the {capacity} assumed: their number is the server's choice"
@@ -85,13 +89,13 @@ def describe_masking(masking: MaskingConfig, training: TrainingConfig, mechanism
         return []
     gaps = "; ".join(list_gaps(masking, training))
     return [
-        f"Measured, not guaranteed (masking): {' '.join(list_effects(masking, training))}",
+        f"Measured, not guaranteed (masking): {' '.join(list_effects(masking, training, mechanism))}",
         f"Not protected by masking: {gaps}. {describe_account(mechanism)}",
     ]
 
 
-def list_effects(masking: MaskingConfig, training: TrainingConfig) -> list[str]:
-    """Return sentences on what masking does, the first without a capital letter."""
+def list_effects(masking: MaskingConfig, training: TrainingConfig, mechanism: str) -> list[str]:
+    """Return sentences on what masking does beside the `mechanism` of `privacy`, the first without a capital letter."""
     values = {
         "mode": masking.mode,
         "capacity": masking.capacity,
@@ -102,7 +106,8 @@ def list_effects(masking: MaskingConfig, training: TrainingConfig) -> list[str]:
         "momentum": training.momentum,
     }
     count = _COUNT if weighs_equally(masking, training) else _NO_COUNT
-    return [text.format(**values) for text in (_ASKED, _weight(masking, training), count)]
+    clipped = [_CLIPPED] if mechanism == "dp-sgd" else []
+    return [text.format(**values) for text in (_ASKED, _weight(masking, training), *clipped, count)]
 
 
 def list_gaps(masking: MaskingConfig, training: TrainingConfig) -> list[str]:

@@ -96,6 +96,7 @@ def prepare_masking(
     examples: int,
     version: int,
     seed: int,
+    batches: int | None = None,
 ) -> Masking | None:
     """Return what the next update is masked with, or None for a run without masking; nothing is written.
 
@@ -107,6 +108,7 @@ def prepare_masking(
         examples: n, training images.
         version: of the model that is trained; decides the turn of "rotate" at a simulated site.
         seed: of the draw of "subset".
+        batches: S, optimizer steps of an epoch with real images, see `client_app.mini_batches`; by default n over B.
 
     Raises:
         SiteError: the policy demands masking or more of it, the cache cannot be used, or it has too few images.
@@ -123,9 +125,9 @@ def prepare_masking(
             "configuration; `aegis cache build` makes one.",
         )
     cache = _open(site, site.cache_dir, info)
-    size = _settle_size(site, wanted, plan, examples)
+    size = _settle_size(site, wanted, plan, examples, -(-examples // plan.batch_size) if batches is None else batches)
     chosen, turn = _choose(site, cache, wanted, size=size, version=version, seed=seed)
-    varied = "augment" in wanted.refreshes or (site.policy is not None and site.policy.masking.vary)
+    varied = _is_varied(site, wanted, info)
     return Masking(
         mode=wanted.mode,
         synthetic=SyntheticImages(cache=cache, chosen=chosen, varied=varied),
@@ -194,9 +196,8 @@ def _open(site: Site, folder: Path, info: DatasetInfo) -> Cache:
     return open_cache(folder, expected=expected)
 
 
-def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, examples: int) -> int:
+def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, examples: int, batches: int) -> int:
     """Return M: at least one synthetic image in every step of "interleaved", which would have none to hide in."""
-    batches = -(-examples // plan.batch_size)
     least = batches if wanted.mode == "interleaved" else 1
     demanded = 0 if site.policy is None else site.policy.masking.min_per_step
     counted = max(automatic_size(examples, wanted.capacity, wanted.target, steps=least), demanded * least)
@@ -211,13 +212,26 @@ def _settle_size(site: Site, wanted: MaskingConfig, plan: TrainingConfig, exampl
     return size
 
 
+def _is_varied(site: Site, wanted: MaskingConfig, info: DatasetInfo) -> bool:
+    """Return whether images change a little each time; rows of a table, whose columns have no neighbours, never do."""
+    is_table = info.height == 1
+    if is_table and "augment" in wanted.refreshes:
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected masking.refresh without 'augment' for rows of a table, found {wanted.refresh!r}: moved by a "
+            "column, a row means something else.",
+        )
+    return not is_table and ("augment" in wanted.refreshes or (site.policy is not None and site.policy.masking.vary))
+
+
 def _choose(
     site: Site, cache: Cache, wanted: MaskingConfig, *, size: int, version: int, seed: int
 ) -> tuple[NDArray[np.int64], Turn | None]:
     """Return the places in `cache` of the `size` images of this update, and whose turn that was.
 
     Deviation: at a simulated site the turn follows from the model's version, so that a resumed run repeats it, not from
-    the hospital's own count: a hospital that trains only every other version skips images.
+    the hospital's own count: a hospital that trains only some versions skips images, and with a cache of 2M and every
+    other version it has the same ones each time.
     """
     there, ways = len(cache), wanted.refreshes
     least = _SPARE * size if ways & {"subset", "rotate"} else size

@@ -69,8 +69,9 @@ def plan_sequential(batches: Sequence[float], synthetic: int) -> list[Step]:
     """Return the steps of Algorithm 1 of arXiv 2609.38339: ordinary ones, then one on the mean loss of all M.
 
     Effective weights: a real image of a mini-batch of b weighs 1/b in one step of the epoch; a synthetic image weighs
-    1/M in another step, so b/M of a real one: 1/32 for B = 64 and M = 2048. Not guaranteed: that this hides anything. A
-    synthetic image in the same bin as a real one then costs a server 30 dB of more than 100.
+    1/M in another step, so b/M of a real one: 1/32 for B = 64 and M = 2048. Not guaranteed: that this hides anything.
+    A real image then stands 30 dB above a synthetic one in the same bin, and is read at some 45 dB instead of more than
+    100.
     """
     steps = plan_unmasked(batches, synthetic)
     return [*steps, Step(batch=None, synthetic=range(synthetic), real_weight=0.0, synthetic_weight=1 / synthetic)]

@@ -151,8 +151,8 @@ class TrainingConfig(Table):
 
     precision: Literal["full", "mixed"] = Field(
         "full",
-        description="`mixed`: networks compute in bfloat16 where that is safe, parameters stay float32; about twice as "
-        "fast on GPUs and recent CPUs. Not with `dp-sgd`.",
+        description="`mixed`: networks compute in bfloat16 where that is safe, parameters stay float32; on a "
+        "recent CPU up to twice as fast. Not with `dp-sgd`.",
     )
 
     @model_validator(mode="after")

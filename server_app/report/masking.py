@@ -34,6 +34,7 @@ _WEIGHTS_KEPT = "in one epoch a synthetic image weighs as much as a real one, un
 _WEIGHTS_LOST = (
     "a synthetic image would weigh as much as a real one under SGD without momentum, but not with this optimizer."
 )
+_CLIPPED = " That is before DP-SGD clips the gradients of real images, and of these alone."
 _NEVER = "never enrolled"
 
 
@@ -85,13 +86,13 @@ def describe_masking(summary: Summary) -> Masking | None:
     training = TrainingConfig.model_construct(**_table("training", summary))
     mechanism = PrivacyConfig.model_construct(**_table("privacy", summary)).mechanism
     return Masking(
-        lead=_lead(masking, training),
+        lead=_lead(masking, training) + (_CLIPPED if mechanism == "dp-sgd" else ""),
         figures=_figures(masking),
         bins=[show_count(masking.capacity * multiple).text for multiple in MULTIPLES],
         target=f"{masking.target:g}",
         counted=weighs_equally(masking, training),
         rows=_rows(summary, masking, training),
-        effects=[_capitalize(text) for text in list_effects(masking, training)],
+        effects=[_capitalize(text) for text in list_effects(masking, training, mechanism)],
         gaps=[_capitalize(text) for text in list_gaps(masking, training)],
         account=describe_account(mechanism),
     )

@@ -91,7 +91,7 @@ def test_update_that_is_not_wanted_costs_nothing(clinic: Clinics, mechanism: str
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_task_that_is_refused_leaves_what_is_kept(clinic: Clinics, mechanism: str) -> None:
+def test_task_that_training_would_refuse_leaves_what_is_kept(clinic: Clinics, mechanism: str) -> None:
     hospital = clinic(**MECHANISMS[mechanism], **TWO_PHASE)
     require_ready(hospital, hospital.train())
 

@@ -75,6 +75,7 @@ def test_share_of_crowded_bins_agrees_with_throwing_images_into_them(real: int, 
 
 def test_crowded_bins_read_more_than_equal_ones_once_there_are_far_more_images_than_bins() -> None:
     assert crowded_verbatim_share(64, 6071, 1024) > 0.06 > 0.01 > expected_verbatim_share(64, 6071, 1024)
+    assert crowded_verbatim_share(64, 1472, 1024) > expected_verbatim_share(64, 1472, 1024)
     with pytest.raises(ValueError, match="capacity=1024"):
         crowded_verbatim_share(64, 512, 1024)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +219,21 @@ def plant_cache(folder: Path, *, height: int = 8, filtered: bool = True, **given
     manifest, cache = read_manifest(folder), open_cache(folder)
     assert GENERATOR in manifest.model_dump_json()
     assert np.array_equal(cache.labels, LABELS)
-    pixels = (fill / 255).astype(np.float32)
     texts = {GENERATOR, USE, cache.digest[:16], *(shard.sha256 for shard in manifest.shards)}
-    return {PATTERN.tobytes(), pixels[0].tobytes(), *map(str.encode, texts), *windows_of(LABELS)}
+    return {*spellings_of(PATTERN), *map(str.encode, texts), *windows_of(LABELS)}
+
+
+def spellings_of(pixels: np.ndarray) -> set[bytes]:
+    """Return sixteen pixels as an answer, a log or a JSON file might hold them: as bytes, and as text of many kinds."""
+    raw, row = pixels.tobytes(), pixels[:8]
+    scaled = (row / 255).astype(np.float32)
+    found = {raw, scaled.tobytes(), raw.hex().encode(), raw.hex().upper().encode(), repr(raw)[2:-1].encode()}
+    for values in (row.tolist(), scaled.tolist(), scaled.astype(np.float64).round(4).tolist()):
+        found |= {comma.join(map(str, values)).encode() for comma in (",", ", ", " ", "\n")}
+    for before in range(3):
+        # What base64 makes of bytes depends on how many stand before them; its first and last characters, on which.
+        found.add(base64.b64encode(bytes(before) + raw)[4 if before else 0 : -4])
+    return found
 
 
 def windows_of(labels: np.ndarray) -> set[bytes]:
@@ -282,14 +296,17 @@ def test_no_refusal_of_a_masked_task_holds_anything_of_the_cache(
 
 @pytest.mark.usefixtures("marked")
 @pytest.mark.parametrize("mechanism", PROTECTED)
-def test_hospitals_own_log_and_ledger_hold_no_image_of_the_cache(volume: Path, mechanism: str) -> None:
+def test_hospitals_own_log_and_ledger_hold_no_image_of_the_cache(
+    volume: Path, mechanism: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     hospital, markers = masked_hospital(volume, mechanism)
     hospital.train()
     hospital.flat |= {"masking.size": "60"}
     hospital.train("m2")
-    pictures = {marker for marker in markers if marker in {PATTERN.tobytes(), *windows_of(LABELS)}}
+    pictures = markers & {*spellings_of(PATTERN), *windows_of(LABELS)}
 
     kept = b"".join(path.read_bytes() for path in (volume / MARKER / "state").rglob("*") if path.is_file())
+    kept += "".join(capfd.readouterr()).encode() + caplog.text.encode()
 
     assert len(pictures) > 10
     require_none(pictures, kept)
@@ -297,7 +314,9 @@ def test_hospitals_own_log_and_ledger_hold_no_image_of_the_cache(volume: Path, m
 
 @pytest.mark.usefixtures("marked")
 @pytest.mark.parametrize("mechanism", PROTECTED)
-def test_nothing_that_a_server_writes_holds_anything_of_a_cache(volume: Path, mechanism: str) -> None:
+def test_nothing_that_a_server_writes_holds_anything_of_a_cache(
+    volume: Path, mechanism: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     flat = flat_configuration(
         volume, masking__cache=str(volume / "caches"), aggregation__rounds=2, **PROTECTED[mechanism], **MASKED
     )  # fmt: skip
@@ -312,8 +331,26 @@ def test_nothing_that_a_server_writes_holds_anything_of_a_cache(volume: Path, me
 
     summary = simulate(configuration, app, [SiteTiming()] * 2)
 
+    require_none(markers, b"said: " + "".join(capfd.readouterr()).encode() + caplog.text.encode())
     written = [path for path in (volume / "run").rglob("*") if path.is_file() and "sites" not in path.parts]
     assert summary.updates_applied == 4
     assert {"summary.json", "events.jsonl", "model.safetensors"} <= {path.name for path in written}
     for path in written:
         require_none(markers, path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda image: str(image.tolist()),
+        lambda image: repr(image.tobytes()),
+        lambda image: image.tobytes().hex(),
+        lambda image: base64.b64encode(b"x" + image.tobytes()).decode(),
+        lambda image: str((image / 255).astype(np.float32).tolist()),
+    ],
+    ids=["numbers", "bytes", "hex", "base64", "floats"],
+)
+def test_image_that_is_written_as_text_is_found(spell: Callable[[np.ndarray], str]) -> None:
+    written = spell(np.resize(PATTERN, (8, 8))).encode()
+
+    assert any(marker in written for marker in spellings_of(PATTERN))

@@ -27,8 +27,8 @@ def ask(mode: Any = "interleaved", **changes: Any) -> MaskingConfig:
     return MaskingConfig(mode=mode, **changes)
 
 
-def effects(masking: MaskingConfig, training: TrainingConfig = ADAM) -> str:
-    return " ".join(list_effects(masking, training))
+def effects(masking: MaskingConfig, training: TrainingConfig = ADAM, mechanism: str = "none") -> str:
+    return " ".join(list_effects(masking, training, mechanism))
 
 
 def gaps(masking: MaskingConfig, training: TrainingConfig = ADAM) -> str:
@@ -97,6 +97,11 @@ def test_share_is_stated_only_where_real_and_synthetic_images_weigh_the_same(
     assert ("weighs as much as" in effects(masking, training)) == equal
     assert ("more bins than the 1024 assumed" in gaps(masking, training)) == equal
     assert ("a layer with bins, however many" in gaps(masking, training)) != equal
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clipping_is_told_where_real_gradients_are_clipped_before_synthetic_ones_join(mechanism: str) -> None:
+    assert ("before clipping" in effects(ask(), mechanism=mechanism)) == (mechanism == "dp-sgd")
 
 
 def test_sequential_is_said_to_protect_hardly_at_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from client_app.masking.preparation import Masking, prepare_masking
 from client_app.site import identify_site
 from federation.config import TrainingConfig, parse_configuration
 from federation.datasets.sites import load_site
-from federation.errors import SiteErrorCode
+from federation.errors import SiteError, SiteErrorCode
 from federation.models import build_model
 from federation.parameters import read_parameters
 from federation.records.tasks import encode_training_task
@@ -397,6 +398,28 @@ def test_images_of_an_update_are_distinct_and_stay_the_same_without_refresh(volu
     assert first == later == sorted(set(first))
     assert 0 <= first[0] <= first[-1] < 50
     assert first != list(range(SIZE))  # They are spread over the cache, whose first images may be of one class.
+
+
+def prepare_rows(volume: Path, **settings: Any) -> Masking | None:
+    """Return how rows of a table, images of height 1, would be masked at a hospital that varies what it can."""
+    hospital = masked_clinic(volume, cache={"shape": (1, 1, 64)}, own={"vary": True}, **settings)
+    site = identify_site(hospital.context(), hospital.configuration)
+    info = replace(hospital.data.info, height=1, width=64)
+    return prepare_masking(
+        site, hospital.configuration, hospital.configuration.training, info, examples=60, version=0, seed=0
+    )
+
+
+def test_rows_of_a_table_are_never_moved(volume: Path) -> None:
+    masking = prepare_rows(volume)
+
+    assert masking is not None
+    assert not masking.synthetic.varied
+
+
+def test_rows_of_a_table_cannot_be_asked_to_be_moved(volume: Path) -> None:
+    with pytest.raises(SiteError, match="rows of a table"):
+        prepare_rows(volume, masking__refresh="augment")
 
 
 def test_subset_is_another_one_for_every_seed_and_the_same_for_the_same(volume: Path) -> None:
