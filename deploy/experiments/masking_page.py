@@ -33,6 +33,7 @@ from deploy.experiments.masking_federations import (
     size_of,
     sweep_name,
 )
+from deploy.experiments.masking_history import history_sections
 from deploy.experiments.masking_points import deltas_of, signed, spread
 from deploy.experiments.masking_sources import STEPS
 from deploy.experiments.masking_worth_page import GENERATORS, worth_sections
@@ -125,8 +126,9 @@ def _accuracies(results: Results) -> list[str]:
         "no masking, the mean and each seed's. The paper does not say how many rounds it ran; "
         "more are a matter of `ROUNDS` and `LONG` in deploy/experiments/masking_federations.py. Networks compute in "
         "bfloat16 (`training.precision=mixed`) in every row. Synthetic images have labels in the proportions of each "
-        "client's own (`as-train`), or equally many of every class there is (`balanced`: nothing of a client's classes "
-        "shows, and DP-SGD allows no others), and "
+        "client's own (`as-train`), the same but for an eighth of them that is divided evenly among all classes "
+        "(`smoothed`), or equally many of every class there is (`balanced`: nothing of a client's classes shows, and "
+        "DP-SGD allows no others), and "
         "come from one of three models: `adapted` learned 27 minutes from training images, "
         "all of PneumoniaMNIST and a sixth of OrganAMNIST, as a consortium might adapt one; `thorough` for "
         f"{STEPS['organamnist']:,} steps, about an hour, from all of OrganAMNIST; "
@@ -134,13 +136,10 @@ def _accuracies(results: Results) -> list[str]:
         "that split themselves: what a perfect generator would give. Either way a client trains "
         "mostly on synthetic images (2048 beside 47 or 346 of its own), so accuracy is theirs before it is masking's: "
         "what a good one knows of other clients, or of classes that a client has not, is a gain, what a poor one gets "
-        "wrong a loss. `balanced` on OrganAMNIST is such a gain: a client with 5 of 11 classes no longer forgets the "
-        "others while it trains. That is the images' merit, not that of hiding among them, and "
-        "`balanced` hides less where a client lacks classes (page on leakage). Claims rest on `as-train` for both data "
-        "sets; to take for each the kind of labels that came out better would be no test. They rest on `adapted` for "
-        "PneumoniaMNIST and on `thorough` for OrganAMNIST, where 27 minutes are not enough for what a network learns "
-        "from generated images to come up to what real ones teach it (below). That was settled when `adapted` had "
-        "missed the target on OrganAMNIST and before any federation with `thorough` was run.",
+        "wrong a loss. `smoothed` and `balanced` on OrganAMNIST are such gains: a client with 5 of 11 classes no "
+        "longer forgets the others while it trains. That is the images' merit, not that of hiding among them, and "
+        "`balanced` hides less where a client lacks classes (page on leakage).",
+        *history_sections(results),
         "![Accuracy per version](05-masking-accuracy.svg)",
         "\n".join(rows),
         "`joint` computes all M images in every mini-batch; on OrganAMNIST, with six mini-batches a client, it is "
