@@ -21,6 +21,7 @@ from deploy.experiments.masking_federations import (
     LONG,
     OWN,
     ROUNDS,
+    SMOOTHED,
     accuracy_cells,
     accuracy_name,
     sweep_cells,
@@ -115,7 +116,8 @@ def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
             )
             + f"after {ROUNDS} rounds {_mean(sooner)} points of accuracy, and "
             f"with the generator that learned from validation images alone {_mean(elsewhere)}; "
-            f"with labels {BALANCED} after {LONG} rounds {balanced[0]} (adapted) and {balanced[1]} (elsewhere)"
+            f"with labels {BALANCED} after {LONG} rounds {balanced[0]} (adapted) and {balanced[1]} (elsewhere), with "
+            f"labels {SMOOTHED} {_mean(deltas_of(results, name, _DEFAULT, source, labels=SMOOTHED, version=LONG))}"
         )
     seeds = CLAIM_SEEDS[name]
     cells = [accuracy_name(name, "none", seed) for seed in seeds]

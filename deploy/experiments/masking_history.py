@@ -33,7 +33,7 @@ def history_sections(results: Results) -> list[str]:
         "this table, each change settled before the federations that it names were run; three seeds, six for "
         f"OrganAMNIST with `{OWN}` after {LONG} rounds, because single ones differ by more than the target. In between "
         "the one on OrganAMNIST rested on `balanced`, for some hours: that was taken back, because it took for each "
-        f"data set the labels that had come out better. The last row is no claim: `{SMOOTHED}` was decided on, with its "
-        "eighth, before it was measured.",
+        f"data set the labels that had come out better. The last row is no claim: `{SMOOTHED}` was decided on, with "
+        "its eighth, before it was measured.",
         "\n".join(rows),
     ]
