@@ -92,34 +92,8 @@ def write_masking_results(results: Results, made: dict[str, dict[str, str]], fol
 
 
 def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
-    source = CLAIM_SOURCE[name]
+    source, seeds = CLAIM_SOURCE[name], CLAIM_SEEDS[name]
     deltas = deltas_of(results, name, _DEFAULT, source, version=LONG)
-    sooner = deltas_of(results, name, _DEFAULT, source)
-    elsewhere = deltas_of(results, name, _DEFAULT)
-    auroc = deltas_of(results, name, _DEFAULT, source, version=LONG, of="auroc")
-    less = [] if source == ADAPTED else deltas_of(results, name, _DEFAULT, ADAPTED, version=LONG)
-    balanced = [
-        _mean(deltas_of(results, name, _DEFAULT, source, labels=BALANCED, version=LONG))
-        for source in (ADAPTED, ELSEWHERE)
-    ]
-    note = ""
-    if deltas:
-        note = (
-            f"interleaved minus no masking, paired by seed; 100 clients, 10 a round, at most 5 classes each, E=3, "
-            f"M=2048, labels {OWN}, bfloat16, mean over the last {LAST} of {LONG} rounds (the paper names none); "
-            f"generator {source}: it learned from training images, of other clients, too, so a gain is no merit of "
-            f"masking; mean AUROC {statistics.fmean(auroc):+.1f} points; "
-            + (
-                f"with {ADAPTED}, which learned for 27 minutes from a sixth of them, {_mean(less)} points; "
-                if less
-                else ""
-            )
-            + f"after {ROUNDS} rounds {_mean(sooner)} points of accuracy, and "
-            f"with the generator that learned from validation images alone {_mean(elsewhere)}; "
-            f"with labels {BALANCED} after {LONG} rounds {balanced[0]} (adapted) and {balanced[1]} (elsewhere), with "
-            f"labels {SMOOTHED} {_mean(deltas_of(results, name, _DEFAULT, source, labels=SMOOTHED, version=LONG))}"
-        )
-    seeds = CLAIM_SEEDS[name]
     cells = [accuracy_name(name, "none", seed) for seed in seeds]
     cells += [accuracy_name(name, _DEFAULT, seed, source=source) for seed in seeds]
     return _claim(
@@ -128,9 +102,28 @@ def _accuracy_claim(results: Results, identity: str, name: str) -> Claim:
         deltas if len(deltas) == len(seeds) else [],
         "points",
         part="accuracy",
-        note=note,
+        note=_describe_accuracy(results, name) if deltas else "",
         cells=cells,
         seeds=seeds,
+    )
+
+
+def _describe_accuracy(results: Results, name: str) -> str:
+    def points(source: str, *, labels: str = OWN, version: int = LONG) -> str:
+        return _mean(deltas_of(results, name, _DEFAULT, source, labels=labels, version=version))
+
+    source = CLAIM_SOURCE[name]
+    auroc = deltas_of(results, name, _DEFAULT, source, version=LONG, of="auroc")
+    less = f"with {ADAPTED}, which learned for 27 minutes from a sixth of them, {points(ADAPTED)}; "
+    return (
+        "interleaved minus no masking, paired by seed; 100 clients, 10 a round, at most 5 classes each, E=3, M=2048, "
+        f"labels {OWN}, bfloat16, mean over the last {LAST} of {LONG} rounds (the paper names none); generator {source}: "
+        "it learned from training images, of other clients, too, so a gain is no merit of masking; mean AUROC "
+        f"{_mean(auroc)} points; {'' if source == ADAPTED else less}after {ROUNDS} rounds "
+        f"{points(source, version=ROUNDS)} points of accuracy, and with the generator that learned from validation "
+        f"images alone {points(ELSEWHERE, version=ROUNDS)}; with labels {BALANCED} after {LONG} rounds "
+        f"{points(ADAPTED, labels=BALANCED)} (adapted) and {points(ELSEWHERE, labels=BALANCED)} (elsewhere), with "
+        f"labels {SMOOTHED} {points(source, labels=SMOOTHED)}"
     )
 
 
