@@ -118,8 +118,8 @@ def _describe_accuracy(results: Results, name: str) -> str:
     return (
         "interleaved minus no masking, paired by seed; 100 clients, 10 a round, at most 5 classes each, E=3, M=2048, "
         f"labels {OWN}, bfloat16, mean over the last {LAST} of {LONG} rounds (the paper names none); generator "
-        f"{source}: it learned from training images, of other clients, too, so a gain is no merit of masking; mean AUROC "
-        f"{_mean(auroc)} points; {'' if source == ADAPTED else less}after {ROUNDS} rounds "
+        f"{source}: it learned from training images, of other clients, too, so a gain is no merit of masking; mean "
+        f"AUROC {_mean(auroc)} points; {'' if source == ADAPTED else less}after {ROUNDS} rounds "
         f"{points(source, version=ROUNDS)} points of accuracy, and with the generator that learned from validation "
         f"images alone {points(ELSEWHERE, version=ROUNDS)}; with labels {BALANCED} after {LONG} rounds "
         f"{points(ADAPTED, labels=BALANCED)} (adapted) and {points(ELSEWHERE, labels=BALANCED)} (elsewhere), with "
