@@ -27,7 +27,7 @@ from deploy.experiments.masking_federations import (
     sweep_cells,
 )
 from deploy.experiments.masking_page import draw_accuracies, masking_sections
-from deploy.experiments.masking_points import deltas_of
+from deploy.experiments.masking_points import deltas_of, interval
 from deploy.experiments.masking_sources import pool_cells
 from deploy.experiments.masking_worth import worth_cells
 from federation.durable import write_durably
@@ -113,11 +113,13 @@ def _describe_accuracy(results: Results, name: str) -> str:
         return _mean(deltas_of(results, name, _DEFAULT, source, labels=labels, version=version))
 
     source = CLAIM_SOURCE[name]
+    deltas = deltas_of(results, name, _DEFAULT, source, version=LONG)
     auroc = deltas_of(results, name, _DEFAULT, source, version=LONG, of="auroc")
     less = f"with {ADAPTED}, which learned for 27 minutes from a sixth of them, {points(ADAPTED)}; "
     return (
-        "interleaved minus no masking, paired by seed; 100 clients, 10 a round, at most 5 classes each, E=3, M=2048, "
-        f"labels {OWN}, bfloat16, mean over the last {LAST} of {LONG} rounds (the paper names none); generator "
+        f"interleaved minus no masking, paired by seed, {interval(deltas)}; 100 clients, 10 a round, at most 5 "
+        f"classes each, E=3, M=2048, labels {OWN}, bfloat16, mean over the last {LAST} of {LONG} rounds (the paper "
+        "names none); generator "
         f"{source}: it learned from training images, of other clients, too, so a gain is no merit of masking; mean "
         f"AUROC {_mean(auroc)} points; {'' if source == ADAPTED else less}after {ROUNDS} rounds "
         f"{points(source, version=ROUNDS)} points of accuracy, and with the generator that learned from validation "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from scipy.stats import t
+
 from deploy.experiments.cells import Result
 from deploy.experiments.masking_federations import CLAIM_SEEDS, ELSEWHERE, OWN, ROUNDS, accuracy_name, late_mean
 
@@ -41,3 +43,12 @@ def spread(values: Sequence[float]) -> str:
 def signed(values: Sequence[float]) -> str:
     """Return mean, with its sign, and deviation."""
     return f"{'+' if statistics.fmean(values) >= 0 else ''}{spread(values)}"
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the 95 % interval of the mean of several values, by Student's distribution, in words."""
+    if len(values) < 2:
+        return "no interval"
+    reach = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.fmean(values)
+    return f"95 % interval of the mean {mean - reach:+.1f} to {mean + reach:+.1f}"

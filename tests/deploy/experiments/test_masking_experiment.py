@@ -23,6 +23,7 @@ from deploy.experiments.masking_federations import (
     late_mean,
     sweep_name,
 )
+from deploy.experiments.masking_points import interval
 from deploy.experiments.masking_sources import draw, prepare_caches
 from deploy.experiments.parts import MASKING_PARTS
 from federation.config import DataConfig
@@ -143,6 +144,12 @@ def test_names_of_cells_are_unique_and_every_part_has_some() -> None:
     assert len(names) == len(set(names))
     assert all(masking_cells([part], data_root="/data") for part in MASKING_PARTS)
     assert all(sweep_name(label, "interleaved") in names for label in SWEEPS)
+
+
+def test_interval_of_a_mean_is_that_of_students_distribution() -> None:
+    # Two degrees of freedom: 4.3027 times 1 over the root of 3.
+    assert interval([1.0, 2.0, 3.0]) == "95 % interval of the mean -0.5 to +4.5"
+    assert interval([1.0]) == "no interval"
 
 
 def test_late_mean_is_that_of_the_last_versions_and_none_while_they_are_not_there() -> None:
