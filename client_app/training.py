@@ -123,11 +123,18 @@ def prior_shift(info: DatasetInfo, plan: TrainingConfig) -> Tensor:
 
 
 def require_plan(info: DatasetInfo, plan: TrainingConfig) -> None:
-    """Check, without any image, that what `plan` corrects of class frequencies goes with the labels.
+    """Check, without any image, that what `plan` changes of images and corrects of class frequencies fits the data.
 
     Raises:
-        SiteError: images have several labels, or the plan names the frequencies of other classes.
+        SiteError: rows of a table would be moved, images have several labels, or the plan names the frequencies of
+            other classes.
     """
+    if info.height == 1 and plan.augmentation != "none":
+        raise SiteError(
+            SiteErrorCode.PLAN_REFUSED,
+            f"Expected training.augmentation='none' for rows of a table, found {plan.augmentation!r}: moved by a "
+            "column, a row means something else.",
+        )
     _require_one_label(info, plan.label_skew)
     prior_shift(info, plan)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from client_app.training import make_optimizer, prior_shift, train_locally
+from client_app.training import make_optimizer, prior_shift, require_plan, train_locally
 from federation.config import TrainingConfig
 from federation.datasets.image_set import DatasetInfo, ImageSet, Task
 from federation.errors import SiteError, SiteErrorCode
@@ -290,3 +290,22 @@ def test_public_prior_of_other_classes_is_refused() -> None:
         prior_shift(info, TrainingConfig(class_prior="0.25,0.75"))
 
     assert error.value.code is SiteErrorCode.PLAN_REFUSED
+
+
+def plan_for(height: int, **plan: Any) -> None:
+    info = DatasetInfo(name="toy", task=Task.MULTICLASS, class_names=("a", "b"), channels=1, height=height, width=6)
+    require_plan(info, TrainingConfig(**plan))
+
+
+@pytest.mark.parametrize("augmentation", ["shift", "shift-flip"])
+def test_rows_of_a_table_are_not_moved(augmentation: str) -> None:
+    plan_for(6, augmentation=augmentation)
+    plan_for(1)
+    with pytest.raises(SiteError, match="rows of a table"):
+        plan_for(1, augmentation=augmentation)
+
+
+def test_plan_for_other_classes_is_refused_without_an_image() -> None:
+    plan_for(6, class_prior="0.5,0.5")
+    with pytest.raises(SiteError, match="found 3"):
+        plan_for(6, class_prior="0.5,0.25,0.25")
